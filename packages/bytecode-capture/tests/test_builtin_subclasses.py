@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 import collections
+import sys
 
 import pytest
 import torch
@@ -260,3 +261,20 @@ CASES = [
 @pytest.mark.parametrize(("program", "calls"), CASES)
 def test_program(program, calls):
     check(program, calls, fullgraph=True)
+
+
+def integer_by_trunc(value, x):
+    try:
+        return int(value), x + 1
+    except TypeError as error:
+        return str(error), x + 1
+
+
+class Truncated:
+    def __trunc__(self):
+        return 5
+
+
+@pytest.mark.filterwarnings("ignore:The delegation of int")
+def test_integers_by_trunc():
+    check(integer_by_trunc, [(Truncated(), X)], fullgraph=sys.version_info >= (3, 14))

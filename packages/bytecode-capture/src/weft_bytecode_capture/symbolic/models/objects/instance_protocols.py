@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import reprlib
+import sys
 import types
 from typing import Any
 
@@ -79,6 +80,8 @@ class InstanceProtocols(Variable):
                 return evaluator.wrap_constant(
                     evaluator.pure(int if name == "__int__" else float, value)
                 )
+            if name == "__int__" and _ASKS_TRUNC and self.special(evaluator, "__trunc__"):
+                raise Unsupported("operator of a builtin type", f"int({self!r}) by __trunc__")
             if name in _MISSING:
                 evaluator.raise_error(TypeError, _MISSING[name].format(self.kind.__name__))
         return super().call_method(evaluator, name, arguments, keywords)
@@ -231,6 +234,10 @@ class InstanceProtocols(Variable):
             if operator in COMPARISONS:
                 return None
             raise
+
+
+_ASKS_TRUNC = sys.version_info < (3, 14)
+"""Whether ``int()`` asks for ``__trunc__``, with a warning, where there is neither other method."""
 
 
 class _Empty:
