@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import packed_layouts
 import pytest
 import torch
 from compiled_beside_eager import schedule_of
+from packed_layouts import COLUMNS, LAYOUTS, OF_SEVERAL, T, interleaved, of_2_bits, stored
 from torch.nn import functional as F
 from weft_codegen_triton import TritonCodegen, TritonOptions
-
-T = torch.Tensor
-COLUMNS, GROUP = 12, 32
+from weft_codegen_triton.matmuls import tiles
 
 
 def unpacked(x: T, shift: int, width: int, added: float) -> T:
@@ -54,99 +54,6 @@ def test_bits_of_numbers(
         torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
-def grouped(q: T, s: T, z: T | float, dtype: torch.dtype) -> T:
-    return ((q.reshape(COLUMNS, -1, GROUP).to(dtype) - z) * s).flatten(1)
-
-
-def interleaved(w: T, s: T, z: T) -> T:
-    return grouped(torch.stack((w & 15, w >> 4), -1), s, 8, s.dtype)
-
-
-def high_first(w: T, s: T, z: T) -> T:
-    return grouped(torch.stack((w >> 4, w & 15), -1), s, 8, s.dtype)
-
-
-def halves(w: T, s: T, z: T) -> T:
-    return grouped(torch.cat((w & 15, w >> 4), -1), s, 8, s.dtype)
-
-
-def halves_of_columns(w: T, s: T, z: T) -> T:
-    w = w.view(COLUMNS // 2, -1)
-    return grouped(torch.cat((w & 15, w >> 4), 0), s, z, s.dtype)
-
-
-def zero_points(w: T, s: T, z: T) -> T:
-    return grouped(torch.stack((w & 15, w >> 4), -1), s, z, s.dtype)
-
-
-def added_zero_points(w: T, s: T, z: T) -> T:
-    q = torch.stack((w & 15, w >> 4), -1).reshape(COLUMNS, -1, GROUP)
-    return (q.to(s.dtype) * s + z).flatten(1)
-
-
-def with_signs(w: T, s: T, z: T) -> T:
-    return grouped(torch.stack(((w << 4) >> 4, w >> 4), -1), s, 0, s.dtype)
-
-
-def words(w: T, s: T, z: T) -> T:
-    shifts = torch.arange(0, 32, 4, dtype=torch.int32)
-    return grouped((w[:, :, None] >> shifts) & 15, s, 8, s.dtype)
-
-
-def words_less_zero_points(w: T, s: T, z: T) -> T:
-    shifts = torch.arange(0, 32, 4, dtype=torch.int32)
-    q = ((w[:, :, None] >> shifts) & 15).view(COLUMNS, -1, GROUP)
-    packed = z.to(torch.int32) | 48
-    return ((q - (packed & 15)).to(s.dtype) * s).flatten(1)
-
-
-def in_float32(w: T, s: T, z: T) -> T:
-    q = torch.stack((w & 15, w >> 4), -1).reshape(COLUMNS, -1, GROUP)
-    return ((q.float() - 8) * s.float()).to(s.dtype).flatten(1)
-
-
-def of_2_bits(w: T, s: T, z: T) -> T:
-    parts = torch.stack([(w >> shift) & 3 for shift in (0, 2, 4, 6)], -1)
-    return grouped(parts, s[:, :1].expand(-1, 2 * s.shape[1], 1), 1, s.dtype)
-
-
-def of_8_bits(w: T, s: T, z: T) -> T:
-    return w.to(s.dtype) * s[:, 0]
-
-
-def of_8_bits_in_groups(w: T, s: T, z: T) -> T:
-    return grouped(w, s[:, ::2], 0, s.dtype)
-
-
-def of_8_bits_less_zero_points(w: T, s: T, z: T) -> T:
-    return grouped(w, s[:, ::2], 128 + z[:, ::2], s.dtype)
-
-
-STORED = {
-    words: torch.int32,
-    words_less_zero_points: torch.int32,
-    with_signs: torch.int8,
-    of_8_bits: torch.int8,
-    of_8_bits_in_groups: torch.int8,
-}
-LAYOUTS: tuple[Callable[[T, T, T], T], ...] = (
-    interleaved,
-    high_first,
-    halves,
-    halves_of_columns,
-    zero_points,
-    added_zero_points,
-    with_signs,
-    words,
-    words_less_zero_points,
-    in_float32,
-    of_2_bits,
-    of_8_bits,
-    of_8_bits_in_groups,
-    of_8_bits_less_zero_points,
-)
-
-
 @pytest.fixture
 def fusing(cache: Path) -> TritonCodegen:
     return TritonCodegen(TritonOptions(cache_directory=cache, fuse_matmuls=True))
@@ -160,10 +67,7 @@ def test_beside_float64(
 ) -> None:
     """A kernel of ours, whose results are from float64 as far as eager's, but for their rounding."""
     dtype = {16: torch.bfloat16, 6: torch.float16, 66: torch.float32}[groups]
-    w = torch.randint(0, 256, (COLUMNS, groups * GROUP // 2), dtype=torch.uint8)
-    w = w.view(STORED.get(made, torch.uint8))
-    s = (torch.rand(COLUMNS, groups, 1) / 64 + 0.01).to(dtype)
-    z = torch.randint(0, 16, (COLUMNS, groups, 1)).to(dtype)
+    w, s, z = stored(made, groups, dtype)
     x = torch.randn(rows, made(w, s, z).shape[1]).to(dtype)
 
     def function(x: T, w: T, s: T, z: T) -> T:
@@ -195,3 +99,62 @@ def test_of_what_is_computed_of_a_row(fusing: TritonCodegen, rows: int) -> None:
     exact = function(x.double(), w, s.double())
     errors = [(r.double() - exact).norm() / exact.norm() for r in (result, function(x, w, s))]
     assert errors[0] <= 2 * errors[1] + torch.finfo(torch.bfloat16).eps
+
+
+def nibbles(w: T, s: T) -> T:
+    q = torch.stack((w & 15, w >> 4), -1).view(*s.shape[:2], -1)
+    return ((q.to(s.dtype) - 8) * s).flatten(1)
+
+
+def gated(x: T, w: T, s: T, u: T, v: T) -> tuple[T, ...]:
+    y = F.silu(F.linear(x, nibbles(w, s))) * F.linear(x, nibbles(u, v))
+    return y, y.float().sum(0)
+
+
+@pytest.mark.parametrize("rows", [2, 5, 16])
+@pytest.mark.parametrize("group", [128, 32])
+def test_what_reads_few_rows(
+    fusing: TritonCodegen, monkeypatch: pytest.MonkeyPatch, group: int, rows: int
+) -> None:
+    """Rows by instructions of matrices where blocks of words have a scale, and up to eight one by one."""
+    if group == 128:  # as where columns are many
+        monkeypatch.setattr(tiles, "MAX_ROWS", 0)
+    inputs = [torch.randn(rows, 1024).half()]
+    for _ in range(2):
+        inputs.append(torch.randint(0, 256, (COLUMNS, 512), dtype=torch.uint8))
+        inputs.append((torch.rand(COLUMNS, 1024 // group, 1) / 64 + 0.01).half())
+    program = fusing.compile(schedule_of(gated, inputs, fusing), {})
+    assert program.extern_count == 0
+    assert ("SPLITS" in program.source) == (group == 128)
+    assert ("sums_1" in program.source) == (group == 32 and rows <= 8)
+    exact = gated(*(t.double() if t.is_floating_point() else t for t in inputs))
+    for result, eager, wanted in zip(program(*inputs), gated(*inputs), exact, strict=True):
+        own, others = ((r.double() - wanted).norm() / wanted.norm() for r in (result, eager))
+        assert own <= 2 * others + torch.finfo(torch.float16).eps
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("made", LAYOUTS, ids=lambda made: made.__name__)
+def test_instructions_of_matrices(
+    fusing: TritonCodegen,
+    monkeypatch: pytest.MonkeyPatch,
+    made: Callable[..., T],
+    dtype: torch.dtype,
+) -> None:
+    """Sixteen rows of weights whose groups are whole blocks of words: those that have one word a number."""
+    monkeypatch.setattr(packed_layouts, "GROUP", 128)
+    weight = stored(made, 8, dtype)
+    x = torch.randn(16, made(*weight).shape[1]).to(dtype)
+
+    def function(x: T, w: T, s: T, z: T) -> T:
+        return F.linear(x, made(w, s, z))
+
+    program = fusing.compile(schedule_of(function, (x, *weight), fusing), {})
+    assert ("SPLITS" in program.source) == (made not in OF_SEVERAL)
+    (result,) = program(x, *weight)
+    exact = function(*(t.double() if t.is_floating_point() else t for t in (x, *weight)))
+    own, others = (
+        (r.double() - exact).norm() / exact.norm() for r in (result, function(x, *weight))
+    )
+    # Triton's interpreter cuts float32 off where it makes bfloat16
+    assert own <= 2 * others + torch.finfo(dtype).eps

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+import sympy
 import torch
 from weft_loop_ir.bodies import ADD, SUB, Number, Operation, operation_named
 
@@ -18,6 +19,21 @@ MAX_WIDTH = 16
 """Bits of a number that is made a float so: 2**23 and what is added leave as many exact."""
 MAX_ADDED = 1 << 20
 EXACT, HALF_WORD = 22, 16
+EXACT_HALVES = {torch.bfloat16: 1 << 8, torch.float16: 1 << 11}
+"""Whole numbers up to these are exact."""
+
+
+@dataclass(frozen=True)
+class Word:
+    """``count`` elements side by side, of which the wanted one is at ``position``; ``index`` counts words.
+
+    ``is_alone``: a thread loads no other beside it.
+    """
+
+    index: sympy.Expr
+    count: int
+    position: int
+    is_alone: bool = True
 
 
 @dataclass(frozen=True)
@@ -39,6 +55,26 @@ class BitField:
     def single(self, added: int) -> str:
         """float32 of the number and ``added``."""
         return self._printed(added, self.shift, 0)
+
+    def half(self, added: int, dtype: torch.dtype) -> str | None:
+        """The number and ``added`` in ``dtype``, of 16 bits; None where it may not be exact."""
+        limit = EXACT_HALVES[dtype]
+        place = self.shift % HALF_WORD
+        if self.width > 8 or place + self.width > HALF_WORD:
+            return None
+        least = added - (1 << (self.width - 1)) * self.is_signed
+        if max(abs(least), abs(least + (1 << self.width))) > limit:
+            return None
+        constant = least - limit // 2
+        if dtype is torch.bfloat16 and self.width == 8:
+            constant = added + 128 * (not self.is_signed)
+        held = torch.tensor(float(constant), dtype=dtype)
+        if held != constant:
+            return None
+        bits = int(held.view(torch.int16)) & 0xFFFF
+        both = (bits | bits << 16) - (bits >> 15 << 32)
+        arguments = (self.word, self.shift, self.width, self.is_signed, float(added), both)
+        return f"math.{str(dtype)[6:]}_of_bits({', '.join(map(str, arguments))})"
 
     def scaled(self, added: int) -> tuple[str, int]:
         """:meth:`single` times a power of two, and its exponent: the bits stay where they are in the word.
@@ -154,6 +190,11 @@ class BitFields:
             if exponent:
                 return f"({code} - {other} * {2.0**exponent})", exponent
         return value, 0
+
+    def half(self, single: str, dtype: torch.dtype) -> str | None:
+        """In ``dtype``, of 16 bits, what ``single`` is in float32; None where no bits are known of it."""
+        known = self.floats.get(single)
+        return None if known is None else known[0].half(known[1], dtype)
 
     def is_small(self, value: str) -> bool:
         """Whether dtypes of 16 bits hold ``value`` exactly."""

@@ -24,7 +24,7 @@ from weft_loop_ir.ops import (
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_triton.kernel.aligned_sizes import SizeNumbers
-from weft_codegen_triton.kernel.bit_fields import BitField, BitFields
+from weft_codegen_triton.kernel.bit_fields import BitField, BitFields, Word
 from weft_codegen_triton.kernel.dtypes import (
     ATOMIC_ADD,
     EIGHT_BITS,
@@ -69,15 +69,6 @@ class RowAccess:
     axes: Axes
     mask: str | None
     rest: str | None
-
-
-@dataclass(frozen=True)
-class Word:
-    """``count`` elements side by side, of which the wanted one is at ``position``; ``index`` counts words."""
-
-    index: sympy.Expr
-    count: int
-    position: int
 
 
 @dataclass
@@ -256,7 +247,8 @@ class BodyPrinter:
         pointer, kept = self.pointers[buffer], triton_dtype(dtype)
         if word.count > 1:
             pointer = f"{pointer}.to(tl.pointer_type(tl.int{8 * bytes_}))"
-        address, mask = f"{pointer} + tl.max_contiguous({index}, [1, 1])", self.access_mask(axes)
+        index = f"tl.max_contiguous({index}, {self.tile.unit})" if word.is_alone else index
+        address, mask = f"{pointer} + {index}", self.access_mask(axes)
         whole = self.loaded.get((buffer, address, mask))
         if whole is None:
             whole = Text(

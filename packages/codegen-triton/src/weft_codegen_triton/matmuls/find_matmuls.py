@@ -209,7 +209,7 @@ def _with_others(
             continue
         other, before = with_producers(other, call, writer, place, around)
         is_at_index = {load.index for load in kernel.stages[0].body.loads(name)} == {index}
-        if is_at_index and _is_like(contraction, other, buffers) and not _meets(other, kernel):
+        if is_at_index and _is_like(contraction, other) and not _meets(other, kernel):
             beside.append((name, other))
             replaces[writer] = (*before, call)
     if not beside:
@@ -231,7 +231,7 @@ def _with_others(
     )
 
 
-def _is_like(one: Contraction, other: Contraction, buffers: Mapping[str, Buffer]) -> bool:
+def _is_like(one: Contraction, other: Contraction) -> bool:
     """Whether both go through the same rows, and read what these are multiplied by in the same steps."""
     plain = (other.taps == 1, other.groups is None, not other.is_convolution, other.batch == 1)
     steps = [
@@ -244,7 +244,7 @@ def _is_like(one: Contraction, other: Contraction, buffers: Mapping[str, Buffer]
         and one.left == other.left
         and one.dtype == other.dtype
         and steps[0] == steps[1]
-        and parts_of(one, buffers) == parts_of(other, buffers)
+        and parts_of(one) == parts_of(other)
     )
 
 

@@ -6,8 +6,10 @@ library does, and applies the loops' body to them.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import sympy
 import torch
@@ -77,9 +79,10 @@ class _MatmulPrinter:
         self.names = tuple(self.pointers)
         self.width = indices.width(self._bounds(indices.counters))
         self.wide = self.width.wide
-        self.is_row = matmul.tile.rows == 1
+        self.is_row = matmul.tile.is_row
+        self.splits = matmul.tile.splits
         self.right_policy = DROP if _passes_through(matmul) else ""
-        parts = parts_of(self.contraction, buffers) if self.is_row else Parts()
+        parts = parts_of(self.contraction) if self.is_row or self.splits else Parts()
         self.parts = Parts() if matmul.tile.step % parts.count else parts
         self.scalars: dict[SizeFloat, str] = {}
         self.count = 0  # of values with numbers for names
@@ -93,6 +96,8 @@ class _MatmulPrinter:
             f"XBLOCK: tl.constexpr = {shape.columns}",
             f"KBLOCK: tl.constexpr = {shape.step // self.parts.count}",
         )
+        if self.splits:
+            self._emit(f"SPLITS: tl.constexpr = {self.splits}")
         self._print_place()
         tile = Tile(("y", "x"), "[YBLOCK, XBLOCK]", "[1, 1]")
         loops = self.body_printer(tile, self._registers)
@@ -210,13 +215,21 @@ class _MatmulPrinter:
 
     def _print_sums(self) -> None:
         """The lines that leave the sums in ``sums``, and those of others in ``sums1`` and so on."""
-        left, rights = self._operands()
-        self._emit("k = tl.arange(0, KBLOCK)", *left.hoisted("left"))
+        lefts, rights = self._operands()
+        left = lefts[""]
+        places = "tl.arange(0, KBLOCK)"
+        if self.splits:
+            each = self._size(self.contraction.inner / self.parts.count / self.splits)
+            self._emit(f"rowmask = y[None, :, None] < {self._size(self.contraction.rows)}")
+            self._emit(f"split = (tl.arange(0, SPLITS) * {each})[:, None]")
+            places = f"split + {places}[None, :]"
+        self._emit(f"k = {places}", *left.hoisted("left"))
         for suffix, right in rights.items():
             self._emit(*right.hoisted(f"right{suffix}"))
         shape = "KBLOCK, XBLOCK" if self.is_row else "YBLOCK, XBLOCK"
-        for suffix in rights:
-            self._emit(f"sums{suffix} = tl.zeros([{shape}], dtype=tl.float32)")
+        shape = f"SPLITS, {shape}" if self.splits else shape
+        every = [f"sums{suffix}{row}" for suffix in rights for row in lefts]
+        self._emit(*(f"{sums} = tl.zeros([{shape}], dtype=tl.float32)" for sums in every))
         self._emit(*self._loop_heads())
         for part in range(self.parts.count):
             lines, added = [], []
@@ -224,40 +237,48 @@ class _MatmulPrinter:
                 block, exponent = right.lines(f"right{suffix}", f"b{suffix}", part)
                 lines += block
                 added.append((right, suffix, exponent))
-            row, _ = left.lines("left", "a", part)
-            lines = row + lines if left.factor is None else lines + row  # slow loads first
+            for name, one_row in lefts.items():
+                row, _ = one_row.lines("left", f"a{name}", part)
+                lines = row + lines if left.factor is None else lines + row  # slow loads first
             self.lines += ["        " + line for line in lines]
-            for one in added:
-                self.lines += ["        " + line for line in self._added(*one, part)]
+            for one, row_name in itertools.product(added, lefts):
+                self.lines += ["        " + line for line in self._added(*one, part, row_name)]
         if self.is_row:
-            for suffix in rights:
-                self._emit(f"sums{suffix} = tl.sum(sums{suffix}, 0)[None, :]")
+            self._emit(*(f"{sums} = tl.sum({sums}, 0)[None, :]" for sums in every))
+            for suffix, row_name in itertools.product(rights, [*lefts][1:]):
+                is_here = f"y[:, None] < {row_name[1:]}"
+                sums = f"sums{suffix}"
+                self._emit(f"{sums} = tl.where({is_here}, {sums}, {sums}{row_name})")
+        elif self.splits:
+            self._emit(*(f"sums{suffix} = tl.sum(sums{suffix}, 0)" for suffix in rights))
         self._emit(*left.lines_of_factor("factor"))
         if left.factor is not None:
             self._emit(*(f"sums{suffix} *= factor" for suffix in rights))
 
-    def _added(self, right: OperandPrinter, suffix: str, exponent: int, part: int) -> list[str]:
-        """The lines that add what a part of the right operand gives to the sums.
+    def _added(
+        self, right: OperandPrinter, suffix: str, exponent: int, part: int, row: str
+    ) -> list[str]:
+        """The lines that add what a part of the right operand gives to the sums of a row, or of all.
 
         That is too large by the ``exponent`` of two.  Where all of a word is multiplied by the same, the sum
         over it is.
         """
-        sums, block = f"sums{suffix}", f"b{suffix}"
+        sums, block = f"sums{suffix}{row}", f"b{suffix}"
+        product = _product(f"a{row}", block, exponent)
         if not right.common:
-            return [self._added_up(sums, block, exponent)]
+            if self.contraction.by_channel or self.is_row:
+                return [f"{sums} += {product}"]
+            precision = f'input_precision="{self.precision}"'
+            return [f"{sums} = tl.dot(a, {block}, {sums}, {precision})"]
         piece, neighbour = divmod(part, self.parts.neighbours)
-        ofword = f"word{suffix}"
-        product = _product(block, exponent)
+        ofword = f"word{suffix}{row}"
         lines = [f"{ofword} {'+=' if neighbour else '='} {product}"]
+        if self.splits:
+            others = ofword if neighbour else f"tl.zeros_like({sums})"
+            lines = [f"{ofword} = tl.dot(a, {block}, {others})"]
         if neighbour == self.parts.neighbours - 1:
             lines += [*right.lines_of_factors(ofword, piece), f"{sums} += {ofword}"]
         return lines
-
-    def _added_up(self, sums: str, block: str, exponent: int) -> str:
-        """The line that adds to ``sums`` what ``block`` of the right operand gives."""
-        if self.contraction.by_channel or self.is_row:
-            return f"{sums} += {_product(block, exponent)}"
-        return f'{sums} = tl.dot(a, {block}, {sums}, input_precision="{self.precision}")'
 
     def _loop_heads(self) -> list[str]:
         """The loop over taps and blocks of what is added up."""
@@ -267,7 +288,7 @@ class _MatmulPrinter:
                 return [f"for tap in {unrolled(f'0, {taps}', _root(int(taps)))}:"]
             return [f"for tap in range({loop_bound(self._size(taps))}):"]
         if taps == 1:
-            length = loop_bound(self._size(inner / self.parts.count))
+            length = loop_bound(self._size(inner / self.parts.count / max(1, self.splits)))
             return [f"for start in range(0, {length}, KBLOCK):"]
         chunks = _ceiling(inner, self.matmul.tile.step)
         count = loop_bound(self._size(sympy.expand(taps * chunks)))
@@ -279,29 +300,42 @@ class _MatmulPrinter:
             f"    start = step % {self._size(chunks)} * KBLOCK",
         ]
 
-    def _operands(self) -> tuple[OperandPrinter, dict[str, OperandPrinter]]:
-        """The left operand's printer, and the right ones' by what the names of each end with."""
+    def _operands(self) -> tuple[dict[str, OperandPrinter], dict[str, OperandPrinter]]:
+        """The printers of left operands, and of right ones, by what the names of each end with.
+
+        There is one left operand, but for rows that are added up one by one.
+        """
         tile, contraction = self.matmul.tile, self.contraction
         y = self._wrapped("y", contraction.rows, tile.rows)
         x = self._wrapped("x", contraction.columns, tile.columns)
         names = self.places(f"{y}[:, None]", f"{x}[None, :]")
+        if self.splits:
+            names = self.places("y[None, :, None]", f"{x}[None, None, :]")
         is_ragged = not (contraction.inner.is_Integer and int(contraction.inner) % tile.step == 0)
-        axes = ("y", "k"), ("k", "x")
+        axes: tuple[tuple[str, ...], ...] = ("y", "k"), ("k", "x")
         if contraction.by_channel:
             axes = ("y", "x"), ("y", "x")
         elif self.is_row:
             axes = ("k", "x"), ("k", "x")
+        elif self.splits:
+            axes = ("s", "y", "k"), ("s", "k", "x")
         is_ragged &= not contraction.by_channel
         whole = not contraction.by_channel and not self.is_row
+        mask = "rowmask" if self.splits and contraction.rows != tile.rows else ""
         left, right = (
-            OperandBlock(pair, names, is_ragged, whole, self.parts, of_word)
+            OperandBlock(pair, names, is_ragged, whole, self.parts, of_word, mask)
             for pair, of_word in zip(axes, (2 * WORD_BYTES, WORD_BYTES), strict=True)
         )
         rights = {
             str(number or ""): OperandPrinter(self, one.right, right)
             for number, (_, one) in enumerate(self.matmul.all_sums)
         }
-        return OperandPrinter(self, contraction.left, left), rights
+        lefts = {"": OperandPrinter(self, contraction.left, left)}
+        if self.is_row and tile.rows > 1:
+            for row in range(int(contraction.rows)):
+                own = replace(left, names={**names, ROW: str(row)})
+                lefts[f"_{row}" if row else ""] = OperandPrinter(self, contraction.left, own)
+        return lefts, rights
 
     def _print_biases_and_round(self) -> None:
         """The lines that leave results as the library gives them in ``matmul``, ``matmul1`` and so on."""
@@ -455,9 +489,9 @@ def _passes_through(matmul: MatmulKernel) -> bool:
     return is_long and elements * contraction.dtype.itemsize > matmul.gpu.l2_bytes
 
 
-def _product(block: str, exponent: int) -> str:
+def _product(left: str, block: str, exponent: int) -> str:
     """The left operand's block times the right one's, which is too large by a power of two."""
-    row = f"(a.to(tl.float32) * {2.0**-exponent})" if exponent else "a.to(tl.float32)"
+    row = f"({left}.to(tl.float32) * {2.0**-exponent})" if exponent else f"{left}.to(tl.float32)"
     return f"{row} * {block}.to(tl.float32)"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -22,19 +22,19 @@ from weft_loop_ir.contractions import (
 )
 from weft_loop_ir.ops import HALVES
 
-from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text, Tile, Word
+from weft_codegen_triton.kernel.bit_fields import Word
+from weft_codegen_triton.kernel.body_printer import BodyPrinter, ReductionResult, Text, Tile
 from weft_codegen_triton.kernel.dtypes import INDEX, triton_dtype
 from weft_codegen_triton.matmuls.words import (
     ALONE,
     WORD_BYTES,
     CommonFactors,
     Parts,
-    common_factors,
-    result_of,
+    factors_of,
     word_of,
 )
 
-SHAPES = {"y": "YBLOCK", "x": "XBLOCK", "k": "KBLOCK"}
+SHAPES = {"y": "YBLOCK", "x": "XBLOCK", "k": "KBLOCK", "s": "SPLITS"}
 AXES = {ROW: "y", COLUMN: "x", INNER: "k"}
 
 
@@ -42,17 +42,39 @@ AXES = {ROW: "y", COLUMN: "x", INNER: "k"}
 class OperandBlock:
     """The axes of a block, in order, and what its places along each are called.
 
+    Where what is added up is split, each ``s`` has places of its own along ``k``; ``rows`` is the mask of
+    those rows that there are.
     ``ragged``: whether the last block along ``k`` reaches beyond what is added up.  ``whole``: whether it has
     its shape along an axis that does not tell its elements too.  ``parts``: the block has an element of one
     of these.  ``word_bytes``: of what is read at once, where there are several.
     """
 
-    axes: tuple[str, str]
+    axes: tuple[str, ...]
     names: Mapping[sympy.Symbol, str]
     ragged: bool
     whole: bool
     parts: Parts = ALONE
     word_bytes: int = WORD_BYTES
+    rows: str = ""
+
+    @property
+    def is_split(self) -> bool:
+        return "s" in self.axes
+
+    @property
+    def unit(self) -> str:
+        """The shape of one element."""
+        return f"[{', '.join('1' for _ in self.axes)}]"
+
+    def axes_of(self, symbol: sympy.Symbol) -> frozenset[str]:
+        """Along which the places of ``symbol`` differ."""
+        return frozenset("sk" if self.is_split and symbol == INNER else AXES[symbol])
+
+    def along(self, place: str) -> str:
+        """``place``, along what is added up, in the block's shape."""
+        if self.is_split:
+            return f"{place}[:, None, :]" if self.axes[-1] == "k" else f"{place}[:, :, None]"
+        return f"{place}[None, :]" if self.axes[1] == "k" else f"{place}[:, None]"
 
 
 class MatmulContext(Protocol):
@@ -95,12 +117,9 @@ class OperandPrinter:
         names = {**self.block.names, INNER: self._place("k")}
         return [f"{name} = {self._address(self.operand.index - self.tap_offset, names)}"]
 
-    def _inside(self, place: str) -> str:
-        return f"{place}[None, :]" if self.block.axes[1] == "k" else f"{place}[:, None]"
-
     def _place(self, place: str, part: int = 0) -> str:
         """Where an element is along what is added up, by its ``place`` among those of its part."""
-        parts, inside = self.block.parts, self._inside(place)
+        parts, inside = self.block.parts, self.block.along(place)
         if parts.count == 1:
             return inside
         return f"({parts.neighbours} * {inside} + {parts.offset(part)})"
@@ -115,7 +134,7 @@ class OperandPrinter:
     def _masks(self) -> list[str]:
         """What holds for elements that there are along what is added up."""
         extent = self.context.contraction.inner / self.block.parts.count
-        return [f"{self._inside('(start + k)')} < {print_index(extent, INDEX)}"]
+        return [f"{self.block.along('(start + k)')} < {print_index(extent, INDEX)}"]
 
     def lines(self, name: str, result: str, part: int = 0) -> tuple[list[str], int]:
         """The lines in the loop that leave the block in ``result``: that of a ``part`` of the elements.
@@ -194,38 +213,42 @@ class OperandPrinter:
         """A body of the producer, over the places along the block's axes; those of a part of ``k``."""
         return self.block.parts.body(self.operand, body, self.context.contraction, part)
 
-    def _printer(self, masks: list[str]) -> BodyPrinter:
-        """A printer of what is computed for the block."""
+    def _printer(self, masks: list[str], place: str = "(start + k)") -> BodyPrinter:
+        """A printer of what is computed for the block, whose places along what is added up are ``place``."""
         shape, producer = self._shape(), self.operand.producer
         loops = () if producer is None else producer.kernel.outer
         tile = Tile(
             self.block.axes,
             f"[{shape}]",
-            "[1, 1]",
+            self.block.unit,
             sizes={loop.symbol: loop.size for loop in loops},
         )
         tile.masks = {"k": "kmask"} if masks else {}
+        if self.block.rows:
+            tile.masks["y"] = self.block.rows
         written = frozenset(() if producer is None else producer.kernel.writes)
         printer = self.context.body_printer(tile, written)
         printer.indent = 0
         if masks:
             printer.emit(f"kmask = {_all(masks)}")
-        tile.names.update({**self.block.names, INNER: self._inside("(start + k)")})
-        tile.symbol_axes.update({symbol: frozenset(axis) for symbol, axis in AXES.items()})
+        tile.names.update({**self.block.names, INNER: self.block.along(place)})
+        tile.symbol_axes.update({symbol: self.block.axes_of(symbol) for symbol in AXES})
         if self.block.parts.count > 1:
             printer.word_of = self._word_of
         return printer
 
     def _word_of(self, buffer: str, index: sympy.Expr) -> Word | None:
         itemsize = self.context.buffers[buffer].layout.dtype.itemsize
-        return word_of(index, itemsize, self.block.word_bytes)
+        is_alone = not self.block.is_split
+        return word_of(index, itemsize, self.block.word_bytes, is_alone=is_alone)
 
     def _loaded(self, result: str, part: int, masks: list[str]) -> list[str]:
         """The lines that load the elements of a part in words."""
         printer = self._printer(masks)
         place = {INNER: self.block.parts.place(part)}
         value = printer.load(self.operand.buffer, sympy.expand(self.operand.index.xreplace(place)))
-        value = _single(printer, value) if value.dtype in HALVES else value
+        if value.dtype in HALVES and not self.block.whole:
+            value = _single(printer, value)
         printer.emit(f"{result} = {self._whole(value, self._shape(), value.dtype, bool(masks))}")
         return self.context.finish(printer)
 
@@ -241,23 +264,17 @@ class OperandPrinter:
         is_left = self.operand is self.context.contraction.left
         if producer is None or is_left or producer.factor is not None or parts.count == 1:
             return []
-        found = []
-        for piece in range(parts.pieces):
-            bodies = self._bodies(piece)
-            found.append(common_factors(bodies, [result_of(body) for body in bodies]))
+        pieces = range(parts.pieces)
+        found = [
+            factors_of(parts.bodies(self.operand, self.context.contraction, n)) for n in pieces
+        ]
         return found if all(common.factors for common in found) else []
-
-    def _bodies(self, piece: int) -> list[LoopBody]:
-        producer, count = self.operand.producer, self.block.parts.neighbours
-        assert producer is not None
-        body = producer.kernel.stages[0].body
-        return [self._over_places(body, piece * count + n) for n in range(count)]
 
     def lines_of_factors(self, result: str, piece: int) -> list[str]:
         """The lines in the loop that multiply ``result``, a sum over a piece's parts, by their factors."""
         masks = self._masks() if self.block.ragged else []
-        printer = self._printer(masks)
-        body = self._bodies(piece)[0]
+        printer = self._printer(masks, "(start + split)" if self.block.is_split else "(start + k)")
+        body = self.block.parts.bodies(self.operand, self.context.contraction, piece)[0]
         for factor in self.common[piece].factors:
             value = _single(printer, printer.replay(part_of(body, factor)))
             code = f"tl.where(kmask, {value.code}, 0.0)" if masks else value.code
@@ -274,9 +291,10 @@ class OperandPrinter:
         if self.common:
             piece, neighbour = divmod(part, self.block.parts.neighbours)
             core = self.common[piece].cores[neighbour]
-            core_body = part_of(self._over_places(body, part), core)
-            single = _single(printer, printer.replay(core_body))
-            value, exponent = self._in_place(printer, single)
+            value = printer.replay(part_of(self._over_places(body, part), core))
+            if self.block.whole:
+                return self._in_halves(printer, value, result, bool(masks))
+            value, exponent = self._in_place(printer, _single(printer, value))
             printer.emit(f"{result} = {self._whole(value, shape, value.dtype, bool(masks))}")
             return self.context.finish(printer), exponent
         if producer.factor is None:
@@ -286,11 +304,25 @@ class OperandPrinter:
             self._add_to_sums(printer, self._over_places(producer.factor.sums, part), bool(masks))
             value = printer.replay(self._over_places(producer.factor.element, part))
         dtype = self.context.buffers[name].layout.dtype
+        if self.block.whole and dtype in HALVES:
+            return self._in_halves(printer, value, result, bool(masks))
         if not self.block.whole and dtype in HALVES:
             value, dtype = _single(printer, value), torch.float32  # which is added up
         value, exponent = self._in_place(printer, value)
         printer.emit(f"{result} = {self._whole(value, shape, dtype, bool(masks))}")
         return self.context.finish(printer), exponent
+
+    def _in_halves(
+        self, printer: BodyPrinter, value: Text, result: str, is_masked: bool
+    ) -> tuple[list[str], int]:
+        """The lines that leave ``value``, of 16 bits, in ``result``: bits of words two at once."""
+        dtype = self.context.contraction.dtype
+        code = printer.bits.half(printer.facts.exact.get(value.code, value.code), dtype)
+        whole = self._whole(
+            replace(value, code=code or value.code), self._shape(), dtype, is_masked
+        )
+        printer.emit(f"{result} = {whole}")
+        return self.context.finish(printer), 0
 
     def _in_place(self, printer: BodyPrinter, value: Text) -> tuple[Text, int]:
         """``value``, or a multiple where that is cheaper: bits that stay where they are in a word.

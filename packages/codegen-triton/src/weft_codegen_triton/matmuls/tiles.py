@@ -9,8 +9,13 @@ from dataclasses import dataclass, replace
 import sympy
 from weft_loop_ir.contractions import Contraction
 from weft_loop_ir.guesses import MATMUL_EXTENT, guessed
+from weft_loop_ir.ops import HALVES
 
 from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.matmuls.words import WORD_BYTES, Parts, is_made_of_words, parts_of
+
+MIN_INSTRUCTION_ROWS = 16
+"""Of a tile, so that instructions of matrices have as many: fewer are rows one by one."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +23,7 @@ class TileShape:
     """Rows and columns of a tile, elements of a step along what is added up, warps, steps in flight.
 
     ``unrolls``: whether a row of taps is written out, for convolutions of each channel by itself.
+    ``splits``: in how many parts a program cuts what is added up, for other warps each; 0: none.
     """
 
     rows: int
@@ -26,6 +32,12 @@ class TileShape:
     warps: int
     stages: int
     unrolls: bool = False
+    splits: int = 0
+
+    @property
+    def is_row(self) -> bool:
+        """Whether rows are multiplied element by element, one after another."""
+        return self.rows < MIN_INSTRUCTION_ROWS and self.step > 1
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -35,9 +47,8 @@ class TileShape:
     @classmethod
     def of(cls, numbers: Sequence[int]) -> TileShape:
         """The tile that has these ``numbers``."""
-        *extents, unrolls = numbers
-        rows, columns, step, warps, stages = extents
-        return cls(rows, columns, step, warps, stages, bool(unrolls))
+        rows, columns, step, warps, stages, unrolls, splits = numbers
+        return cls(rows, columns, step, warps, stages, bool(unrolls), splits)
 
     def shared_bytes(self, itemsize: int, count: int = 1) -> int:
         """What the blocks of operands take that are in flight, of elements of ``itemsize`` bytes.
@@ -90,6 +101,12 @@ LONG_ROW = TileShape(1, 1, 4096, 8, 1)
 It comes with a hint that the cache need not keep them, without which it gains nothing; shorter columns take
 as long as with :data:`ROW`, and longer where a norm's factor is made (docs/decisions/gpu.md has the times).
 """
+ROWS_TILES = ((8, 1024, 4), (4, 2048, 4), (16, 512, 4))
+"""For up to eight rows times numbers of less than a byte: columns, elements and warps, as for one row.
+
+The first are the fastest but where these are few programs: docs/decisions/gpu.md.
+"""
+MAX_ROWS, FEW_PROGRAMS = 8, 2
 COMPUTED_ROW = TileShape(1, 4, 2048, 4, 1)
 """Where the matrix is computed of numbers of 4 or 8 bits, of which as many bytes are twice the elements."""
 CHANNEL = TileShape(32, 64, 1, 4, 1)
@@ -101,6 +118,14 @@ CHANNEL_TILES = (
 )
 """Of convolutions of each channel by itself, which have no steps."""
 
+SPLIT_TILES = ((128, 16, 4, 4, 3), (64, 16, 4, 4, 3), (32, 16, 4, 4, 3))
+"""For few rows times words of several numbers: columns, words, splits, warps, steps in flight.
+
+Words go through shared memory as they are; a thread unpacks those that instructions of matrices want from it.
+Each program reads all rows: wide tiles are for columns that half of the multiprocessors have one of.
+"""
+SPLIT_BYTES = ((32, 32, 4, 4, 3), (16, 16, 8, 8, 4))
+"""The same for numbers of a byte, where columns are too few for tiles that are not split."""
 FEW_ROWS = 16
 REDUCING_PROGRAMS = 3
 """A multiprocessor's, each of which makes tiles one after another and reduces their rows."""
@@ -129,6 +154,9 @@ def tiles_for(contraction: Contraction, gpu: Gpu, count: int = 1) -> tuple[TileS
         elif contraction.left.producer is None and 2 * LONG_ROW.step <= inner:
             first = LONG_ROW
     elif rows <= FEW_ROWS:
+        of_words = _tiles_of_words(contraction, gpu, count)
+        if of_words:
+            return of_words
         found, first = FLAT_TILES, FLAT
     else:
         found = TILES
@@ -144,6 +172,59 @@ def tiles_for(contraction: Contraction, gpu: Gpu, count: int = 1) -> tuple[TileS
     fitting = [*filter(fits, (first, SMALL, LEAST))]
     others = [*filter(fits, found)]
     return (fitting[0], *(tile for tile in others if tile is not fitting[0]))
+
+
+def _tiles_of_words(contraction: Contraction, gpu: Gpu, count: int) -> tuple[TileShape, ...]:
+    """Those for few rows times words of several numbers, the fastest first; none where there are no words.
+
+    One after another, rows are as fast as one as long as memory takes the time, which it does for longer
+    where columns are few.
+    """
+    right = contraction.right.producer
+    is_one = contraction.batch == 1 and contraction.taps == 1 and contraction.groups is None
+    if right is None or right.factor is not None or not is_one:
+        return ()
+    if not contraction.is_static or contraction.dtype not in HALVES:
+        return ()
+    parts = parts_of(contraction)
+    split = _split_tiles(contraction, parts, gpu, count)
+    one_by_one = _tiles_of_rows(contraction, parts, gpu)
+    is_wide = static(contraction.columns) >= SPLIT_TILES[0][0] // 2 * gpu.multiprocessors
+    are_few = static(contraction.rows) <= (2 if is_wide else MAX_ROWS)
+    return (*one_by_one, *split) if are_few else (*split, *one_by_one)
+
+
+def _tiles_of_rows(contraction: Contraction, parts: Parts, gpu: Gpu) -> tuple[TileShape, ...]:
+    rows, columns = static(contraction.rows), static(contraction.columns)
+    if rows > MAX_ROWS or parts.neighbours <= WORD_BYTES:
+        return ()
+    first, second, third = ROWS_TILES
+    if columns < FEW_PROGRAMS * first[0] * gpu.multiprocessors and rows < MAX_ROWS:
+        first, second = second, first
+    height = 1 << (rows - 1).bit_length()
+    fitting = (s for s in (first, second, third) if s[1] <= int(contraction.inner))
+    return tuple(TileShape(height, *s, 1) for s in fitting if s[1] % parts.count == 0)
+
+
+def _split_tiles(
+    contraction: Contraction, parts: Parts, gpu: Gpu, count: int
+) -> tuple[TileShape, ...]:
+    columns, inner = static(contraction.columns), int(contraction.inner)
+    shapes: Sequence[tuple[int, ...]] = SPLIT_TILES
+    if parts.neighbours == WORD_BYTES and columns < FLAT.columns * gpu.multiprocessors:
+        shapes = SPLIT_BYTES
+    elif parts.neighbours <= WORD_BYTES:
+        return ()
+    filling = [s for s in shapes if columns >= s[0] // 2 * gpu.multiprocessors] or shapes[-1:]
+    found = []
+    for width, words, splits, warps, stages in dict.fromkeys((*filling, *shapes)):
+        step = words * parts.count
+        row = FEW_ROWS * step * contraction.dtype.itemsize
+        shared = (row + count * width * words * WORD_BYTES * parts.pieces) * splits * (stages - 1)
+        is_whole = inner % (step * splits) == 0 and is_made_of_words(contraction, parts, words)
+        if is_whole and shared <= gpu.tile_bytes:
+            found.append(TileShape(FEW_ROWS, width, step, warps, stages, splits=splits))
+    return tuple(found)
 
 
 def reducing_tile(contraction: Contraction, gpu: Gpu) -> tuple[TileShape, int] | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import sympy
 import torch
-from weft_loop_ir import Buffer, FloorDiv, Mod, ranges_for
+from weft_loop_ir import FloorDiv, Mod, ranges_for
 from weft_loop_ir.bodies import (
     EQ,
     GE,
@@ -33,19 +33,21 @@ from weft_loop_ir.bodies import (
     Value,
     Where,
 )
-from weft_loop_ir.bodies.edit import with_expressions, without_unused
+from weft_loop_ir.bodies.edit import part_of, with_expressions, without_unused
 from weft_loop_ir.contractions import INNER, Contraction, Operand
 from weft_loop_ir.index_simplify import IndexRanges
 from weft_loop_ir.ops import HALVES
 
-from weft_codegen_triton.kernel.body_printer import Word
+from weft_codegen_triton.kernel.bit_fields import Word
 
 SINGLES = (*HALVES, torch.float32)
 WORD_BYTES = 4
 """Of the matrix; of the row twice as many are read at once."""
 
 
-def word_of(index: sympy.Expr, itemsize: int, word_bytes: int) -> Word | None:
+def word_of(
+    index: sympy.Expr, itemsize: int, word_bytes: int, *, is_alone: bool = True
+) -> Word | None:
     """The word that the element at ``index`` is in, one of a run for each ``INNER``; None without a run."""
     index = sympy.expand(index)
     step = index.coeff(INNER)
@@ -60,7 +62,7 @@ def word_of(index: sympy.Expr, itemsize: int, word_bytes: int) -> Word | None:
     if not all(c.is_Integer and c % count == 0 for c in terms if moving != 0):
         return None
     position = int(constant) % count
-    return Word(sympy.expand((index - position) / count), count, position)
+    return Word(sympy.expand((index - position) / count), count, position, is_alone)
 
 
 # -- what a word's elements have in common -----------------------------------------------------------------
@@ -70,11 +72,13 @@ def word_of(index: sympy.Expr, itemsize: int, word_bytes: int) -> Word | None:
 class CommonFactors:
     """A value for each element of a word, ``cores``, and what all of them are multiplied by, ``factors``.
 
-    Values are of the body of each element; factors of the first one's.
+    Values are of the body of each element; factors of the first one's.  ``held``: the dtype of 16 bits that
+    cores are rounded to, None where they are not.
     """
 
     cores: tuple[Value, ...]
     factors: tuple[Value, ...]
+    held: torch.dtype | None = None
 
 
 def common_factors(bodies: Sequence[LoopBody], results: Sequence[Value]) -> CommonFactors:
@@ -85,17 +89,20 @@ def common_factors(bodies: Sequence[LoopBody], results: Sequence[Value]) -> Comm
     """
     keys = [_Keys(body) for body in bodies]
     cores, factors = list(results), []
+    held: torch.dtype | None = None
     while True:
         tops = [body.at(core) for body, core in zip(bodies, cores, strict=True)]
         found = _product(tops, keys)
         if found is not None:
             factors.append(tops[0].operands[found])
+            held = None
             cores = [top.operands[1 - found] for top in tops]
         elif all(_is_rounding(top, body) for top, body in zip(tops, bodies, strict=True)):
+            held = tops[0].dtype if tops[0].dtype in HALVES else held
             cores = [top.operands[0] for top in tops]
         else:
             break
-    return CommonFactors(tuple(cores) if factors else tuple(results), tuple(factors))
+    return CommonFactors(tuple(cores) if factors else tuple(results), tuple(factors), held)
 
 
 def _product(tops: Sequence[Instruction], keys: Sequence[_Keys]) -> int | None:
@@ -246,11 +253,17 @@ class Parts:
         moved = with_expressions(body, lambda e: ranges.simplify(sympy.expand(e.xreplace(values))))
         return with_known_conditions(moved, ranges)
 
+    def bodies(self, operand: Operand, contraction: Contraction, piece: int) -> list[LoopBody]:
+        """That of the operand's producer for each part of a piece."""
+        assert operand.producer is not None
+        body, count = operand.producer.kernel.stages[0].body, self.neighbours
+        return [self.body(operand, body, contraction, piece * count + n) for n in range(count)]
+
 
 ALONE = Parts()
 
 
-def parts_of(contraction: Contraction, buffers: Mapping[str, Buffer]) -> Parts:
+def parts_of(contraction: Contraction) -> Parts:
     """In how many parts a row's matmul is added up, so that each word in memory is read once.
 
     4 for numbers of 2 bits, four of which lie in a byte; 1 where each is loaded.
@@ -266,7 +279,7 @@ def parts_of(contraction: Contraction, buffers: Mapping[str, Buffer]) -> Parts:
             found = _wider(found, ALONE.body(operand, body, contraction, 0), inner)
     if contraction.right.producer is not None:
         longer = Parts(found.neighbours * WORD_BYTES, found.pieces, found.length)
-        if _reads_words(longer, contraction, buffers):
+        if _reads_words(longer, contraction):
             found = longer
     return Parts() if inner % found.count else found
 
@@ -291,7 +304,7 @@ def _wider(found: Parts, body: LoopBody, inner: int) -> Parts:
     return Parts(neighbours, pieces, sympy.Integer(length if pieces > 1 else 0))
 
 
-def _reads_words(parts: Parts, contraction: Contraction, buffers: Mapping[str, Buffer]) -> bool:
+def _reads_words(parts: Parts, contraction: Contraction) -> bool:
     """Whether bytes of the right operand that lie along what is added up are read in whole words."""
     producer = contraction.right.producer
     if producer is None or int(contraction.inner) % parts.count or producer.factor is not None:
@@ -302,8 +315,8 @@ def _reads_words(parts: Parts, contraction: Contraction, buffers: Mapping[str, B
         if moved.holds(Masked):
             return False
         for load in moved.loads():
-            is_byte = buffers[load.buffer].layout.dtype.itemsize == 1
-            if is_byte and INNER in load.index.free_symbols:
+            assert load.dtype is not None
+            if load.dtype.itemsize == 1 and INNER in load.index.free_symbols:
                 word = word_of(load.index, 1, WORD_BYTES)
                 if word is None or word.count < WORD_BYTES:
                     return False
@@ -311,7 +324,32 @@ def _reads_words(parts: Parts, contraction: Contraction, buffers: Mapping[str, B
     return found
 
 
-def result_of(body: LoopBody) -> Value:
-    """What ``body`` stores."""
-    (store,) = (i for i in body.instructions if isinstance(i, Store))
-    return store.value
+def factors_of(bodies: Sequence[LoopBody]) -> CommonFactors:
+    """What all that ``bodies`` store, of a word's elements, is multiplied by."""
+    stores = (next(i for i in body.instructions if isinstance(i, Store)) for body in bodies)
+    return common_factors(bodies, [store.value for store in stores])
+
+
+def is_made_of_words(contraction: Contraction, parts: Parts, block: int) -> bool:
+    """Whether the right operand is made of one word each, but for factors that ``block`` words share.
+
+    Those are whole blocks, and what is multiplied has 16 bits in eager, too.
+    """
+    number, place = (sympy.Symbol(name, integer=True) for name in ("block", "place"))
+    count = contraction.inner / parts.count / block
+    ranges = ranges_for(((number, count), (place, sympy.Integer(block))))
+    for piece in range(parts.pieces):
+        bodies = parts.bodies(contraction.right, contraction, piece)
+        common = factors_of(bodies)
+        for factor in common.factors:
+            for load in part_of(bodies[0], factor).loads():
+                index = load.index.xreplace({INNER: block * number + place})
+                if place in ranges.simplify(index).free_symbols:
+                    return False
+        if contraction.dtype not in (common.held, bodies[0].at(common.cores[0]).dtype):
+            return False
+        pairs = zip(bodies, common.cores, strict=True)
+        loads = [load for body, core in pairs for load in part_of(body, core).loads()]
+        if len({load.buffer for load in loads if INNER in load.index.free_symbols}) != 1:
+            return False
+    return True

@@ -129,6 +129,97 @@ def bits_in(word, mask, others):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def bfloat16_of_bits(word, shift, width, signed, added, constant):  # type: ignore[no-untyped-def]
+    """bfloat16 of ``width`` bits of 32 above the lowest ``shift``, and a number ``added``, where exact.
+
+    Two are made at once: bits are put below 2**7 in both halves of a register, and ``constant``, the bits of
+    what is to be added then, is added.  The eighth bit, which has no place there, makes 2**8 of another 2**7,
+    which is taken away.
+    """
+    mask: tl.constexpr = (1 << width) - 1
+    sign: tl.constexpr = (1 << (width - 1)) if signed else 0
+    last: tl.constexpr = 0x43004300 if signed else 0x43804380
+    if INTERPRETED or not cuda_capability_geq(8, 0):
+        number = (((word >> shift) & mask) ^ sign) - sign
+        result = (number.to(tl.float32) + added).to(tl.bfloat16)
+    elif width < 8:
+        half = (word >> (shift // 16 * 16)).to(tl.int16)
+        result = tl.inline_asm_elementwise(
+            """
+            {
+                .reg .b32 bits, one;
+                mov.b32 one, 0x3F803F80;
+                shr.u32 bits, $1, $2;
+                lop3.b32 bits, bits, $4, $6, 0x6A;
+                fma.rn.bf16x2 $0, bits, one, $8;
+            }
+            """,
+            "=r,r,r,r,r,r,r,r,r,r",
+            [half, shift % 16, mask * 0x10001, (0x4300 | sign) * 0x10001, constant],
+            dtype=tl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
+    else:
+        half = (word >> (shift // 16 * 16)).to(tl.int16)
+        result = tl.inline_asm_elementwise(
+            """
+            {
+                .reg .b32 bits, last, minus;
+                mov.b32 minus, 0xBF80BF80;
+                shr.u32 bits, $1, $2;
+                lop3.b32 last, bits, 0x00800080, $4, 0x6A;
+                lop3.b32 bits, bits, 0x007F007F, 0x43004300, 0xEA;
+                fma.rn.bf16x2 $0, last, minus, bits;
+            }
+            """,
+            "=r,r,r,r,r,r",
+            [half, shift % 16, last],
+            dtype=tl.bfloat16,
+            is_pure=True,
+            pack=2,
+        )
+        if constant != 0:
+            result = tl.inline_asm_elementwise(
+                "{ .reg .b32 one; mov.b32 one, 0x3F803F80; fma.rn.bf16x2 $0, $1, one, $2; }",
+                "=r,r,r,r",
+                [result, constant],
+                dtype=tl.bfloat16,
+                is_pure=True,
+                pack=2,
+            )
+    return result
+
+
+@triton.jit
+def float16_of_bits(word, shift, width, signed, added, constant):  # type: ignore[no-untyped-def]
+    """As :func:`bfloat16_of_bits`, in float16, with bits below 2**10."""
+    mask: tl.constexpr = (1 << width) - 1
+    sign: tl.constexpr = (1 << (width - 1)) if signed else 0
+    if INTERPRETED:
+        number = (((word >> shift) & mask) ^ sign) - sign
+        result = (number.to(tl.float32) + added).to(tl.float16)
+    else:
+        half = (word >> (shift // 16 * 16)).to(tl.int16)
+        result = tl.inline_asm_elementwise(
+            """
+            {
+                .reg .b32 bits;
+                shr.u32 bits, $1, $2;
+                lop3.b32 bits, bits, $4, $6, 0x6A;
+                add.rn.f16x2 $0, bits, $8;
+            }
+            """,
+            "=r,r,r,r,r,r,r,r,r,r",
+            [half, shift % 16, mask * 0x10001, (0x6400 | sign) * 0x10001, constant],
+            dtype=tl.float16,
+            is_pure=True,
+            pack=2,
+        )
+    return result
+
+
+@triton.jit
 def share(a, b):  # type: ignore[no-untyped-def]
     """``a * b + 0.5`` in float32, from 0 to 1; 0 for NaN."""
     if INTERPRETED:
