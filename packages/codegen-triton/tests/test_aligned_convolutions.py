@@ -152,3 +152,18 @@ def test_small_images_stay() -> None:
     before = targets(graph)
     align_convolutions(graph.graph, REFERENCE)
     assert targets(graph) == before
+
+
+def of_pixels(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return F.conv2d(x, w).relu()
+
+
+@pytest.mark.parametrize("size", [6, 180])
+@pytest.mark.usefixtures("eager_to_gain")
+def test_convolutions_of_pixels_in_kernels_of_our_own_stay(size: int) -> None:
+    """Those that fill the device are fused with what reads them, as they are."""
+    given = images(18, size), weight(27, 18, 1), weight(20, 27)
+    graph = make_fx(of_pixels, tracing_mode="fake")(*given)
+    align_convolutions(graph.graph, REFERENCE)
+    (convolution,) = convolutions(graph)
+    assert convolution.meta["val"].shape[1] == (32 if size == 6 else 27)

@@ -24,6 +24,8 @@ from weft_loop_ir.rewriting.fakes import (
 )
 
 from weft_codegen_triton.gpu import Gpu
+from weft_codegen_triton.matmuls.tiles import SQUARE
+from weft_codegen_triton.matmuls.untimed_choice import MAX_CHANNELS
 from weft_codegen_triton.rewriting.aligned_matmuls import UNIT, saved_by_aligning
 
 aten = torch.ops.aten
@@ -66,10 +68,12 @@ def _gains(node: Node, gpu: Gpu) -> bool:
     channels = [*value.shape[:2]]
     if value.dim() != 4 or value.itemsize != 2 or transposed or groups != 1:
         return False
+    result: Any = node.meta["val"] if gradient is None else gradient.meta["val"]
+    if gradient is None and _is_own(value, result, gpu):
+        return False
     unaligned = [n for n in channels if n % UNIT]
     if all(n % HALF_UNIT == 0 for n in channels) or min(channels) < MIN_CHANNELS:
         return False
-    result: Any = node.meta["val"] if gradient is None else gradient.meta["val"]
     operations = 2 * result.numel() * value[0].numel()
     sizes = [operand.meta["val"].numel() * value.itemsize for operand in (image, weight)]
     moved = sum(sizes) + result.numel() * value.itemsize
@@ -79,6 +83,14 @@ def _gains(node: Node, gpu: Gpu) -> bool:
         copied += result.numel() * value.itemsize if channels[0] % UNIT else 0
     saved = saved_by_aligning(operations, moved, gpu, is_odd=any(n % 2 for n in unaligned))
     return saved > gpu.copying(copied)
+
+
+def _is_own(weight: torch.Tensor, result: torch.Tensor, gpu: Gpu) -> bool:
+    """Whether a kernel of ours convolves single pixels, with what reads them, as they are."""
+    channels, inner = weight.shape[:2]
+    rows = result.numel() // channels
+    tiles = -(-rows // SQUARE.rows) * -(-channels // SQUARE.columns)
+    return weight.shape[2:] == (1, 1) and inner <= MAX_CHANNELS and tiles >= gpu.many_tiles
 
 
 @dataclass
