@@ -184,3 +184,14 @@ def test_matmuls(codegen: TritonCodegen) -> None:
 
     program = check(codegen, function, torch.randn(32, 32), torch.randn(16, 32), torch.ones(()))
     assert program.extern_count == 1
+
+
+def test_rows_and_columns_in_tiles(codegen: TritonCodegen) -> None:
+    """What is rounded for a matmul and for that of its gradient: one kernel stores both."""
+    x = torch.randn(1536, 1600).bfloat16()
+
+    def function(x: T) -> tuple[T, T]:
+        rounded = (x.float() / 3).clamp(-448, 448).to(torch.float8_e4m3fn)
+        return rounded, rounded.t().contiguous()
+
+    assert same_bits(codegen, function, x).kernel_count == 1

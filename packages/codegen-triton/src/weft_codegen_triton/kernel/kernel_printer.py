@@ -375,10 +375,13 @@ def _print_pointwise(
         is_large = static(extent(frame.called.outer)) >= BUSY_TILES * frame.gpu.many_tiles * TILE**2
         side = TILE if is_large else TILE // 2
         printer.tile.masks = {"y": "ymask", "x": "xmask"}
-        print_axis(frame, "y", 0, columns, side, "[:, None]")
-        print_axis(frame, "x", 1, row, side, "[None, :]")
-        counts, blocks = (extent(columns), extent(row)), (side, side)
         warps = 8 if side == TILE else 4
+        across = side
+        if side == TILE and all(printer.dtype_of(name).itemsize == 1 for name in kernel.writes):
+            across, warps = 2 * TILE, 4
+        print_axis(frame, "y", 0, columns, side, "[:, None]")
+        print_axis(frame, "x", 1, row, across, "[None, :]")
+        counts, blocks = (extent(columns), extent(row)), (side, across)
     for stage in kernel.stages:
         if stage.is_sequential:
             print_sequential_stage(printer, stage)
