@@ -315,8 +315,8 @@ class OperandPrinter:
     def _in_halves(
         self, printer: BodyPrinter, value: Text, result: str, is_masked: bool
     ) -> tuple[list[str], int]:
-        """The lines that leave ``value``, of 16 bits, in ``result``: bits of words two at once."""
-        dtype = self.context.contraction.dtype
+        """The lines that leave ``value`` in ``result`` in the operand's 16 bits: of words two at once."""
+        dtype = self.context.buffers[self.operand.buffer].layout.dtype
         code = printer.bits.half(printer.facts.exact.get(value.code, value.code), dtype)
         whole = self._whole(
             replace(value, code=code or value.code), self._shape(), dtype, is_masked
