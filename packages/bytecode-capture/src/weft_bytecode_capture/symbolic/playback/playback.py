@@ -359,7 +359,10 @@ class _Player:
         if old.target is operator.getitem and isinstance(given[0], (tuple, list)):
             return given[0][given[1]]
         named = {name: _fakes(value) for name, value in keywords.items()}
-        return graph.fake_result(self._evaluator, old.op, old.target, given, named)
+        value = graph.fake_result(self._evaluator, old.op, old.target, given, named)
+        return (
+            tuple(value) if isinstance(value, tuple) else value
+        )  # whatever class of tuples it has
 
     def _node(self, old: torch.fx.Node) -> torch.fx.Node:
         return self._nodes.get(old, old)

@@ -38,6 +38,7 @@ class Surroundings:
         parts: list[Any] = [torch.is_grad_enabled(), *ambient()]
         for device in _DEVICES:
             parts += (torch.is_autocast_enabled(device), torch.get_autocast_dtype(device))
+        parts += (torch.is_autocast_cache_enabled(), evaluator.graph.library_settings.calls())
         if any(len(attributes) != count for attributes, count, _ in self._read):
             self._read.clear()
         if not self._read:
