@@ -10,6 +10,7 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ..table import model, models
+from .seen_frames import seen_frame
 
 
 class FrameIsSeen(Unsupported):
@@ -28,7 +29,10 @@ def _frame(evaluator: Evaluator, depth: Variable | None = None, /) -> Variable:
     kind, context = "frame object", f"of {evaluator.frame.code.co_qualname}"
     if evaluator.frame.parent is None and depth is None:
         raise FrameIsSeen(kind, context)
-    raise Unsupported(kind, context)
+    number = 0 if depth is None else depth.as_constant() if depth.is_constant() else None
+    if type(number) is not int or number < 0:
+        raise Unsupported(kind, context)
+    return seen_frame(evaluator.frame, number)
 
 
 _KEEPS_NAMESPACE = sys.version_info < (3, 13)
