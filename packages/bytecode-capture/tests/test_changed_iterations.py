@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import operator
+import sys
 
 import pytest
 import torch
@@ -172,4 +173,36 @@ def without_elements(x):
     ],
 )
 def test_program(program):
+    check(program, [(X,)], fullgraph=True)
+
+
+def suspended(x):
+    def given():
+        states.append(generator.gi_suspended)
+        yield 1
+        states.append(generator.gi_suspended)
+
+    states, generator = [], given()
+    states.append(generator.gi_suspended)
+    next(generator)
+    states.append(generator.gi_suspended)
+    list(generator)
+    return [*states, generator.gi_suspended], x
+
+
+def too_long(x):
+    out, items = [], [1, 2, 3]
+    attempt(out, lambda: [1] * sys.maxsize)
+    attempt(out, lambda: [1, 2] * (sys.maxsize // 2))
+    attempt(out, lambda: (1,) * sys.maxsize)
+    attempt(out, lambda: [] * sys.maxsize)
+    try:
+        items *= sys.maxsize
+    except MemoryError:
+        out.append(items)
+    return out, x
+
+
+@pytest.mark.parametrize("program", [suspended, too_long])
+def test_states_of_generators_and_sequences_that_are_too_long(program):
     check(program, [(X,)], fullgraph=True)

@@ -113,3 +113,33 @@ def test_locks_that_are_given_back(held):
     assert first[0] is not second[0]
     assert type(first[0]) is type(threading.Lock())
     assert first[0].locked() is second[0].locked() is held
+
+
+def conditions(x):
+    condition, semaphore, event = threading.Condition(), threading.Semaphore(2), threading.Event()
+    out, again, bounded = [], threading.RLock(), threading.BoundedSemaphore(1)
+    with condition:
+        condition.notify_all()
+        out.append(x + 1)
+    with semaphore:
+        out.append(semaphore._value)
+    event.set()
+    with again:
+        out += [event.is_set(), again._is_owned()]
+    lock = threading.Lock()
+    out += [again._is_owned(), lock.acquire(False), lock.acquire(blocking=False), lock.locked()]
+    try:
+        lock._release_save  # noqa: B018
+    except AttributeError as error:
+        out.append(str(error))
+    with bounded:
+        pass
+    try:
+        bounded.release()
+    except ValueError as error:
+        out.append(str(error))
+    return out
+
+
+def test_conditions_semaphores_and_events():
+    check(conditions, [(X,), (X,)], fullgraph=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import reprlib
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -216,6 +217,8 @@ def _is_one_tensor(items: Sequence[Variable]) -> bool:
 def repeated(evaluator: Evaluator, items: list[Variable], count: Variable) -> list[Variable]:
     """``items * count``."""
     times = index_value(evaluator, count)
+    if len(items) * times > sys.maxsize // 8:  # pointers
+        evaluator.raise_error(MemoryError)
     if len(items) * times > _LONGEST:
         raise Unsupported("sequence too long", f"{len(items)} * {times}")
     return items * times

@@ -144,7 +144,9 @@ class GeneratorVariable(IteratorVariable):
             return ConstantVariable(code.co_name if name == "__name__" else code.co_qualname)
         if name == "gi_running":
             return ConstantVariable(self.running)
-        if name in ("gi_frame", "gi_code", "gi_yieldfrom", "gi_suspended"):
+        if name == "gi_suspended":
+            return ConstantVariable(self.started and not (self.running or self.frame.finished))
+        if name in ("gi_frame", "gi_code", "gi_yieldfrom"):
             raise Unsupported("attribute of a generator", name)
         return super().get_attribute(evaluator, name)
 
