@@ -169,3 +169,37 @@ def test_an_object_that_changes() -> None:
         if scale is not None:
             value.scale = scale
         assert torch.equal(compiled(X, value), function(X, value))
+
+
+def kinds_of_abstract_classes(x):
+    class Hashed(collections.abc.Hashable):
+        def __hash__(self):
+            return 1
+
+    class Doubled(collections.abc.Sequence):
+        def __len__(self):
+            return 2
+
+        def __getitem__(self, index):
+            if index > 1:
+                raise IndexError
+            return index * 2
+
+    class Listed(collections.abc.Iterable):
+        def __iter__(self):
+            return iter([1])
+
+    class Sized:
+        def __len__(self):
+            return 0
+
+    hashed = isinstance(Hashed(), collections.abc.Hashable), issubclass(list, Hashed)
+    sized = isinstance(Sized(), collections.abc.Sized), isinstance(Sized(), Hashed)
+    listed = isinstance(Listed(), Listed), isinstance([], Listed)
+    made = Doubled()
+    facts = isinstance(made, collections.abc.Collection), isinstance(made, collections.abc.Mapping)
+    return hashed, sized, listed, facts, list(reversed(made)), 2 in made, made.index(2), x + 1
+
+
+def test_classes_made_inside_that_derive_from_abstract_ones():
+    check(kinds_of_abstract_classes, [(torch.ones(2),)], fullgraph=True)

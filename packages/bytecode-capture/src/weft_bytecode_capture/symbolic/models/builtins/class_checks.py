@@ -174,7 +174,8 @@ def _is_subclass(
         if not (_plain_checks(type(wanted)) or _tensor_metaclass(wanted)):
             raise Unsupported("isinstance() by a metaclass", wanted.__qualname__)
         hook = evaluator.state.find_in_type(wanted, "__subclasshook__")
-        if evaluator.state.is_made(wanted) and hook is not None and hook[0] is not object:
+        is_known = hook is None or is_library_module(module_of(hook[0])) or hook[0] is object
+        if evaluator.state.is_made(wanted) and not is_known:
             raise Unsupported("isinstance() by a metaclass", f"{wanted.__qualname__}, by its hook")
         outcome = issubclass(kind, wanted)
         if isinstance(wanted, abc.ABCMeta) and _is_users(evaluator, wanted):
