@@ -317,3 +317,51 @@ def test_operators_that_do_more_than_compute_run_once_a_call() -> None:
         assert len(ran) == 2
     result = capture(by_custom_operator, options=OPTIONS)(torch.ones(3))
     assert not result.breaks and same(result.result, by_custom_operator(torch.ones(3)))
+
+
+# -- errors that handlers may go on after --------------------------------------------------------------
+
+
+class Suppressed:
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        return isinstance(error, ValueError)
+
+
+def validated(x):
+    drawn = torch.rand(3) + x
+    if not (drawn > 0).all():
+        raise ValueError("not positive")
+    return drawn.log()
+
+
+def in_a_block(x):
+    y = x - 1
+    with Suppressed():
+        y = validated(x)
+    return y.sum(), y
+
+
+def in_a_handler(x):
+    try:
+        y, kind = validated(x), "valid"
+    except ValueError as error:
+        y, kind = x + torch.rand(3), str(error)
+    return y * 2, kind
+
+
+@pytest.mark.parametrize("function", [in_a_block, in_a_handler])
+def test_errors_of_what_is_drawn_are_not_expected(function) -> None:
+    compiled = capture(function, options=CaptureOptions(assume_decisions=True))
+    for number, value in enumerate((1.0, 2.0, -3.0, -3.0, 1.0)):
+        x = torch.full((3,), value)
+        torch.manual_seed(number)
+        wanted, after = function(x), torch.rand(1)
+        torch.manual_seed(number)
+        result = compiled(x)
+        assert same(result.result, wanted)
+        assert torch.equal(torch.rand(1), after)
+        if number == 0:
+            assert not result.breaks

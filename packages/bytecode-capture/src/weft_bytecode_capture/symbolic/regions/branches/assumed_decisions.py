@@ -1,6 +1,7 @@
 """Decisions on data that no region holds: the graph goes on as this call does, and checks it in each.
 
-``if boxes.numel() == 0: return``, ``k = min(n, 100)`` of a count.  A call that decides otherwise runs as the
+``if boxes.numel() == 0: return``, ``k = min(n, 100)`` of a count; where capture can't know what this call
+does, that it raises no error (``if not valid: raise`` in a ``with`` block).  A call that decides otherwise runs as the
 program was written, and from then on the graph ends before the decision.
 """
 
@@ -21,7 +22,7 @@ from ...protocol import Evaluator, Frame
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
 from .join_points import NaturalLoop, join_point, loops, resolved
-from .raising_branches import check_condition
+from .raising_branches import check_condition, side_without_error
 
 ASSUMABLE = frozenset(
     {
@@ -52,6 +53,8 @@ def assumed(evaluator: Evaluator, condition: Variable) -> bool | None:
     if frame.suspended:
         return None
     found = _present(graph.present_values, condition)
+    if found is None:  # of what is drawn: an error is not expected, be there a handler
+        found = side_without_error(frame)
     if found is None or _ends_loop(evaluator, found) or not _checked(frame, condition, found):
         return None
     return found

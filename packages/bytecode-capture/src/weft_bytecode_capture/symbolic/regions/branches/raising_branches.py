@@ -54,6 +54,17 @@ def rely_on_other_branch(
     return True
 
 
+def side_without_error(frame: Frame) -> bool | None:
+    """What the condition of the jump at hand is where the frame goes on; None if no side raises."""
+    instruction = frame.decoded.instructions[frame.index]
+    if not instruction.name.endswith(("IF_TRUE", "IF_FALSE")):
+        return None
+    start = _side_that_goes_on(frame.decoded, instruction)
+    if start is None:
+        return None
+    return instruction.name.endswith("IF_TRUE") is (start == instruction.target)
+
+
 def _is_of_data(condition: Variable) -> bool:
     if isinstance(condition, TensorVariable):
         return condition.fake.dim() == 0 and known_truth(condition.node) is None
