@@ -1,8 +1,8 @@
 """Decisions on data that no region holds: the graph goes on as this call does, and checks it in each.
 
 ``if boxes.numel() == 0: return``, ``k = min(n, 100)`` of a count; where capture can't know what this call
-does, that it raises no error (``if not valid: raise`` in a ``with`` block).  A call that decides otherwise runs as the
-program was written, and from then on the graph ends before the decision.
+does, that it raises no error (``if not valid: raise`` in a ``with`` block).  A call that decides otherwise
+runs as the program was written, and from then on the graph ends before the decision.
 """
 
 from __future__ import annotations
