@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,6 +23,13 @@ def counters(schedule: Schedule) -> tuple[sympy.Symbol, ...]:
     """The symbols of the loops' counters, which are fields of a call."""
     loops = [item for item in all_items(schedule.steps) if isinstance(item, Loop)]
     return tuple(dict.fromkeys(loop.count.symbol for loop in loops if loop.count is not None))
+
+
+def made_again(schedule: Schedule) -> frozenset[str]:
+    """The buffers that several calls make: each branch its own, or one before a loop and one in it."""
+    calls = [item for item in all_items(schedule.steps) if isinstance(item, ExternCall)]
+    times = Counter(name for call in calls for name in call.outputs if name is not None)
+    return frozenset(name for name, number in times.items() if number > 1)
 
 
 def is_read(call: ExternCall) -> bool:

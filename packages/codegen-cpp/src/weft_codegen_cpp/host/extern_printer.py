@@ -206,14 +206,25 @@ def _callback(writer: HostWriter, call: ExternCall) -> None:
         writer.fail_if("!result.object", Failure.PYTHON)
         names = [] if into_memory else [name for name in call.outputs if name is not None]
         for position, name in enumerate(names):
-            slot = writer.own_object(name)
-            writer.drop("made", [slot])
-            writer.emit(
-                f"{writer.sources[name]} = api.PyTuple_GetItem(result, {position});",
-                f"api.Py_IncRef({writer.sources[name]});",
-            )
+            made = f"api.PyTuple_GetItem(result, {position})"
+            if name in writer.made_again:
+                _own_again(writer, call, name, made)
+            else:
+                slot = writer.own_object(name)
+                writer.drop("made", [slot])
+                writer.emit(f"{writer.sources[name]} = same({made});")
             writer.point(name, writer.sources[name].handle)
     writer.steps.append(joined("{", statements, "}"))
+
+
+def _own_again(writer: HostWriter, call: ExternCall, name: str, made: str) -> None:
+    """Keep what Python ``made`` as other calls that make this buffer do: what reads it knows one place."""
+    slot = writer.own(name)
+    rank = len(writer.schedule.buffers[name].layout.size)
+    writer.emit("Handle fresh = nullptr;")
+    _fail_if(writer, f"!owned_from(fresh, {made}, {rank})", call)
+    writer.drop("owned", [slot])
+    writer.emit(f"{writer.sources[name]} = fresh;")
 
 
 def _pass_arguments(

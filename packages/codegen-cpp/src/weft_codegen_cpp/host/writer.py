@@ -12,7 +12,7 @@ from weft_loop_ir import BufferView, HostWalk, Schedule, Step, definitions, prin
 from weft_loop_ir.unsupported import Unsupported
 
 from weft_codegen_cpp import _torch
-from weft_codegen_cpp.host.data_symbols import counters
+from weft_codegen_cpp.host.data_symbols import counters, made_again
 from weft_codegen_cpp.host.parts import Message, Pointer, Slot
 from weft_codegen_cpp.host.statements import STATUS, AllocationRow, Failure, Row, Statement, ViewRow
 from weft_codegen_cpp.kernel.expressions import INDEX, MAGNITUDE, memory_type
@@ -62,6 +62,7 @@ class HostWriter(HostWalk):
         self._none: Place | None = None  # the object, of which one is enough
         self.symbols = {s.symbol: s for s in schedule.symbols}
         self.counters = counters(schedule)
+        self.made_again = made_again(schedule)
         given = (definition.symbol for _, definition in definitions(schedule.steps))
         self.given = tuple(dict.fromkeys(given))
 

@@ -240,6 +240,7 @@ struct Reference {
 WEFT_HOST bool put(Object tuple, i64 position, Object item);
 // The Python object of a tensor that nothing else needs.
 WEFT_HOST Object object_from(Handle handle);
+WEFT_HOST bool owned_from(Handle& slot, Object object, int ndim);
 static inline Object same(Object object) {
   api.Py_IncRef(object);
   return object;

@@ -255,6 +255,13 @@ WEFT_HOST Object object_from(Handle handle) {
   api.delete_tensor(handle);
   return object;
 }
+// A tensor of the call's own on the memory of an object's.
+WEFT_HOST bool owned_from(Handle& slot, Object object, int ndim) {
+  Handle handle = handle_of(object);
+  i64 *sizes = nullptr, *strides = nullptr;
+  if (api.get_sizes(handle, &sizes) || api.get_strides(handle, &strides)) return false;
+  return api.reinterpret(handle, ndim, sizes, strides, 0, &slot) == 0;
+}
 WEFT_HOST Object shared_view(Handle handle, int ndim, const i64* sizes, const i64* strides, i64 offset) {
   Handle view = nullptr;  // the offset counts from the tensor's own
   if (api.reinterpret(handle, ndim, sizes, strides, offset, &view)) return nullptr;
