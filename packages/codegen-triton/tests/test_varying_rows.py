@@ -278,7 +278,7 @@ def test_numbers_that_are_multiples_whatever_the_sizes(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no size has to be one, no call asks."""
-    monkeypatch.setattr("weft_codegen_triton.host.host_printer._aligning", lambda *_: ())
+    monkeypatch.setattr("weft_codegen_triton.host.host_printer.aligning_products", lambda *_: ())
     monkeypatch.setattr("weft_codegen_triton.kernel.kernel_printer.is_aligned", lambda *_: True)
 
     def function(x: T) -> T:

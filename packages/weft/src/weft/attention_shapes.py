@@ -6,7 +6,7 @@ queries and keys, however few a matrix has.
 For matrices alone, for more than two batch dims, and for keys and values that all heads or images read, torch
 computes ``scaled_dot_product_attention`` by matmuls in float32, with all scores in memory.  The same
 numbers in four dims, the fewer heads or images repeated without memory, are attention that its kernels take.
-Not in float32 where gradients are recorded: backward of the kernels computes scores again, in another order
+Not in float32 on a CPU where gradients are recorded: backward of the kernels computes scores again, in another order
 than forward, and scores of about 1e5 are then a percent off in each weight.
 """
 
@@ -36,12 +36,12 @@ def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
     """Have attention in a captured graph computed in four dims, of equal batch dims, where eager's isn't.
 
     Left as it is: attention with dropout, which would draw other numbers, of nothing, what can't be
-    broadcast, and float32 with gradients.  Results lie in memory as eager's.
+    broadcast, and float32 with gradients on a CPU.  Results lie in memory as eager's.
     """
 
     def rewrite(node: Node, given: dict[str, Any]) -> bool:
         result = _value(node)
-        if result is None or (result.requires_grad and result.dtype == torch.float32):
+        if result is None or (_loses_in_backward(result) and result.requires_grad):
             return False
         batch = _batch(given)
         if batch is not None:
@@ -49,6 +49,10 @@ def give_four_dims(graph_module: torch.fx.GraphModule) -> None:
         return batch is not None
 
     _rewrite_each(graph_module, rewrite)
+
+
+def _loses_in_backward(result: torch.Tensor) -> bool:
+    return result.dtype == torch.float32 and result.device.type == "cpu"
 
 
 def write_out_attention(graph_module: torch.fx.GraphModule, codegens: list[Codegen]) -> None:

@@ -89,7 +89,6 @@ class CaptureOptions:
     the graph writes to; None: in frames that would break otherwise.
     ``numbers_by_code``: what Python makes of sizes and numbers that vary, numbers and texts, is made in each
     call by the code around the graph; where it is off they are those of the first call, and guarded.
-    ``playback``: a call that is like one before is not evaluated again: its nodes are made as those were.
     ``operator_warnings``: so are the warnings that torch's Python gives, which a compiled graph does not run.
     """
 
@@ -119,5 +118,4 @@ class CaptureOptions:
     assume_decisions: bool | None = False
     make_leaves: bool | None = None
     numbers_by_code: bool = True
-    playback: bool = True
     operator_warnings: bool = False

@@ -33,8 +33,6 @@ from .graph.graph_builder import GraphBuilder
 from .kernel_writes import KernelWrites
 from .models.iterators.generators import GeneratorVariable
 from .overrides import Overrides
-from .playback.playback import Playback
-from .playback.recorder import Recorder
 from .policy import is_library_module
 from .protocol import Evaluator, Frame, Reading
 from .regions.decisions import DecodeCache, ProgramPoint
@@ -166,9 +164,7 @@ class CaptureState:
         self.current: Frame | None = None
         self.handled_outside = sys.exception()
         self.refused: Frame | None = None  # where an Unsupported was raised first
-        self.recorder = Recorder()
-        self.playback = Playback()
-        self.builder = VariableBuilder(self.current_evaluator, self.recorder)
+        self.builder = VariableBuilder(self.current_evaluator)
         self.side_effects = SideEffects()
         self.shapes = ShapeSymbols(
             frame.history,
@@ -269,8 +265,6 @@ class CaptureState:
 
     def add_guard(self, source: Source, predicate: Predicate, reason: Callable[[], Reason]) -> None:
         """Add a guard once; identity and type of an object that the guard set holds need none."""
-        if self.recorder.open:
-            self.recorder.guarded(source, predicate, reason())
         if isinstance(source, ConstantSource) and isinstance(predicate, (IsObject, TypeIs)):
             return
         if self.made and self.is_made(root_object(source)):
@@ -279,7 +273,7 @@ class CaptureState:
         if key not in self.guards:
             if isinstance(predicate, IsObject):
                 self.identified.add(source)
-            self.guards[key] = Guard(source, predicate, self.recorder.reason or reason())
+            self.guards[key] = Guard(source, predicate, reason())
 
     def reason_at(self, file: str, line: int) -> Reason:
         """The line as what a guard is there for; the guards of a line share it."""
@@ -317,12 +311,7 @@ class CaptureState:
         self.note_repetition()
 
     def is_identified(self, source: Source) -> bool:
-        """Whether the guards fix which object is found at a source, on which what follows depends."""
-        self.recorder.identified_at(source)
-        return self.holds_object(source)
-
-    def holds_object(self, source: Source) -> bool:
-        """The same, for what relies on no more of the object than it notes."""
+        """Whether the guards fix which object is found at a source."""
         return isinstance(source, ConstantSource) or source in self.identified
 
 

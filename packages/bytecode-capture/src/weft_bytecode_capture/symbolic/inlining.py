@@ -58,40 +58,16 @@ def inline_call(
         raise Unsupported("coroutine", function.qualified_name(), "coroutines are not captured")
     if has_two_cells_of_a_name(code):
         raise Unsupported("two variables of a name", function.qualified_name())
+    child = FrameEvaluator(caller.state, code, dictionary, function, caller)
+    child.locals = bind_arguments(caller, function, code, arguments, keywords)
     if code.co_flags & inspect.CO_GENERATOR:
-        child = _called(caller, function, code, arguments, keywords)
         if DIALECT.early_iterators:
             child.run()
         *_, root = caller.frames()
         generator = GeneratorVariable(child, root.index)
         caller.state.generators.append(generator)
         return generator
-    playback = caller.state.playback
-    known = playback.begin(caller, function, arguments, keywords)
-    if known is None:
-        return _called(caller, function, code, arguments, keywords).run()
-    if isinstance(known, Variable):
-        return known
-    result: Variable | None = None
-    try:
-        result = _called(caller, function, code, arguments, keywords).run()
-    finally:
-        playback.end(caller, known, result)
-    return result
-
-
-def _called(
-    caller: FrameEvaluator,
-    function: FunctionVariable,
-    code: types.CodeType,
-    arguments: Arguments,
-    keywords: Keywords,
-) -> FrameEvaluator:
-    """The evaluator of a called function, with its arguments."""
-    dictionary = function.globals_dictionary(caller)
-    child = FrameEvaluator(caller.state, code, dictionary, function, caller)
-    child.locals = bind_arguments(caller, function, code, arguments, keywords)
-    return child
+    return child.run()
 
 
 def _call_of_other_compiler(

@@ -32,7 +32,6 @@ from .shapes.symbols import ShapeSymbols
 if TYPE_CHECKING:
     from .graph.checkpointed import Checkpoints
     from .graph.storages import Layout
-    from .playback.recorder import Recorder
     from .regions.identity.aliases import AliasLedger
     from .side_effects import SideEffects
     from .variables.base import Arguments, Keywords, Variable
@@ -276,10 +275,6 @@ class State(Protocol):
     context: Variable | None
     readings: list[Reading]
     warning_blocks: list[Variable]
-    recorder: Recorder
-    generators: list[Any]
-    instruction_count: int
-    made: dict[int, tuple[Any, int]]
 
     @property
     def graph(self) -> Graph: ...
@@ -300,8 +295,6 @@ class State(Protocol):
     def written_globals(self) -> Sequence[Globals]: ...
 
     def is_identified(self, source: Source) -> bool: ...
-
-    def holds_object(self, source: Source) -> bool: ...
 
     def require_no_caller_handles(self) -> None: ...
 
@@ -425,15 +418,6 @@ class Graph(Protocol):
         arguments: tuple[Any, ...],
         keywords: dict[str, Any],
     ) -> torch.fx.Node: ...
-
-    def fake_result(
-        self,
-        evaluator: Evaluator,
-        kind: str,
-        target: Any,
-        fakes: tuple[Any, ...],
-        keywords: dict[str, Any],
-    ) -> Any: ...
 
     def items(self, node: torch.fx.Node) -> list[torch.fx.Node]: ...
 

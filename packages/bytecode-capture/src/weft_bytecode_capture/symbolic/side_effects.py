@@ -81,10 +81,6 @@ class SideEffects:
         self._effects: list[Mutated] = []
         self._seen: set[int] = set()
         self._layouts: list[LayoutChange] = []
-        self.count = 0
-        """How often something was recorded, in the same object too."""
-        self.unread_count = 0
-        """The same without writes to objects that note in what is played back that they are read."""
 
     def __bool__(self) -> bool:
         return bool(self._effects)
@@ -104,31 +100,22 @@ class SideEffects:
 
     def mutated(self, variable: Mutated) -> None:
         """Record that a pre-existing object's variable no longer equals the object."""
-        self.count += 1
-        self.unread_count += not getattr(variable, "notes_reads", False)
         if id(variable) not in self._seen:
             self._seen.add(id(variable))
             self._effects.append(variable)
 
     def call(self, function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         """Record a call to make after the graph."""
-        self._count()
         self._effects.append(JournaledCall(function, arguments, keywords))
 
     def record(self, emit: Callable[[Emitter], None]) -> None:
         """Record an effect of another kind."""
-        self._count()
         self._effects.append(EmittedEffect(emit))
 
     def change_layout(self, change: LayoutChange) -> None:
         """Record a change of the layout of a tensor of the caller."""
-        self._count()
         self._effects.append(change)
         self._layouts.append(change)
-
-    def _count(self) -> None:
-        self.count += 1
-        self.unread_count += 1
 
     def as_given(self, source: Source) -> Source:
         """Where a tensor is found as it is on entry, if its layout changes."""

@@ -3,7 +3,7 @@
 ``scaled_dot_product_attention`` never has the scores in memory, and keeps little for its gradients.  It adds
 up in float32 what the separate operators round in between, so results agree within the rounding of those.
 Its backward computes scores again, in another order than forward did.  Where scores are about 1e5 in float32
-they then differ by a percent, gradients too; such attention in float32 is left (:func:`_exact`).
+they then differ by a percent, gradients too; on a CPU such attention is left (:func:`_loses_in_backward`).
 Rows without any key to see are NaN there, and stay so (:func:`_with_hidden_rows`).
 """
 
@@ -59,13 +59,15 @@ def use_library_attention(
     return sum(
         _replace(found, known, differentiated, min_masked_scores)
         for found in find_attention(graph, known)
-        if _is_eligible(found, _exact(dtypes, differentiated), min_scores, few_keys)
+        if _is_eligible(found, dtypes, min_scores, few_keys)
+        and not (differentiated and _loses_in_backward(found))
     )
 
 
-def _exact(dtypes: Collection[torch.dtype], differentiated: bool) -> Collection[torch.dtype]:
-    """Those whose gradients stay right: numbers of 16 bits hide what scores lose in backward."""
-    return [dtype for dtype in dtypes if not differentiated or dtype != torch.float32]
+def _loses_in_backward(found: Attention) -> bool:
+    """Whether gradients show what scores lose; on a GPU all scores in memory cost more than that."""
+    result = found.result.meta["val"]
+    return result.dtype == torch.float32 and result.device.type == "cpu"
 
 
 def _is_eligible(

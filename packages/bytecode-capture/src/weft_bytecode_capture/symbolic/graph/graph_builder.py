@@ -461,7 +461,7 @@ class GraphBuilder:
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
         operands = _tensors((fakes, fake_keywords)) if self.is_in_region else ()
         histories = self.optional_gradients.before_write(operands)
-        value = self.fake_result(evaluator, kind, target, fakes, fake_keywords)
+        value = self._fake_result(evaluator, kind, target, fakes, fake_keywords)
         self.optional_gradients.after_write(histories, self.graph)
         require_held(target, value)
         self.shapes.require_shallow(leaves(value))
@@ -484,7 +484,7 @@ class GraphBuilder:
                 raise Unsupported(KIND, f"a new tensor of {target}")
         return result
 
-    def fake_result(
+    def _fake_result(
         self,
         evaluator: Evaluator,
         kind: str,

@@ -86,7 +86,6 @@ def known_contents(evaluator: Evaluator, tensor: Tensor) -> torch.Tensor | None:
         return None
     if not reads_inputs and not graph.is_in_region:
         return None
-    evaluator.state.recorder.refuse()  # what a node is computed from is of influence
     evaluation = _Evaluation(graph, reads_inputs)
     try:
         with torch.no_grad():

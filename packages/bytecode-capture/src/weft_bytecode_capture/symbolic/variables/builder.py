@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from weft_guards import ConstantSource, EqualsConstant, IsObject, SameObject, Source, is_constant
 
 from ...sources import EqualsScalar
-from ..playback.recorder import Recorder
 from ..protocol import Evaluator
 from .base import Variable
 
@@ -176,22 +175,13 @@ class VariableBuilder:
     one object.
     """
 
-    def __init__(self, current_evaluator: Callable[[], Evaluator], recorder: Recorder) -> None:
+    def __init__(self, current_evaluator: Callable[[], Evaluator]) -> None:
         self._current_evaluator = current_evaluator
-        self._recorder = recorder
         self._memo: dict[int, tuple[Any, Variable, Source]] = {}
         self._equal_paths: set[tuple[int, Source]] = set()
 
     def wrap(self, value: Any, source: Source) -> Variable:
         """The variable of ``value``, found at ``source``; adds the guards that its kind needs."""
-        if not self._recorder.open:
-            return self._wrapped(value, source)
-        reason = self._current_evaluator().current_reason()
-        with self._recorder.wrapping(value, source, id(value) in self._memo, reason) as made:
-            made.append(self._wrapped(value, source))
-        return made[0]
-
-    def _wrapped(self, value: Any, source: Source) -> Variable:
         evaluator = self._current_evaluator()
         if is_constant_value(value):
             return _WRAPPERS_OF_CONSTANTS[-1](evaluator, value, source)
@@ -214,7 +204,6 @@ class VariableBuilder:
         row = self._memo.get(id(value))
         if row is None:
             return None
-        self._recorder.identified(value)
         self._current_evaluator().guard(row[2], IsObject(value, weak=True))
         return row[1]
 
@@ -238,13 +227,10 @@ class VariableBuilder:
 
     def value_of(self, variable: Variable) -> Any:
         """The object from outside that ``variable`` stands for."""
-        found = next(value for value, known, _ in self._memo.values() if known is variable)
-        self._recorder.identified(found)
-        return found
+        return next(value for value, known, _ in self._memo.values() if known is variable)
 
     def wrapped(self) -> Iterator[tuple[Any, Variable, Source]]:
         """All objects wrapped so far with their variables and first sources."""
-        self._recorder.refuse()
         return iter(list(self._memo.values()))
 
     def _guard_same(

@@ -66,8 +66,6 @@ class UserObjectVariable(InstanceProtocols):
     """
 
     may_override = True
-    notes_reads = True
-    """What was written to an object from outside is known to be read, by what may be played back."""
 
     def __init__(
         self,
@@ -160,16 +158,10 @@ class UserObjectVariable(InstanceProtocols):
     def instance_attribute(self, evaluator: Evaluator, name: str) -> Variable | None:
         """The entry of the instance dict; None if there is none."""
         if name in self.attributes:
-            self._note_read(evaluator)
             return self.attributes[name]
         if self.source is None:
             return None
         return read_instance_attribute(evaluator, self, name)
-
-    def _note_read(self, evaluator: Evaluator) -> None:
-        """What was written here is read: a later call may find something else."""
-        if self.source is not None:
-            evaluator.state.recorder.refuse()
 
     def instance_dictionary(self) -> InstanceDictVariable:
         """``self.__dict__``."""
@@ -191,7 +183,6 @@ class UserObjectVariable(InstanceProtocols):
             raise_no_attribute(evaluator, self.kind, name)
         written = self.attributes.get(name)
         if written is not None:
-            self._note_read(evaluator)
             return written
         assert self.source is not None
         value = object.__getattribute__(self.value, name)
@@ -199,7 +190,6 @@ class UserObjectVariable(InstanceProtocols):
 
     def _slot_is_filled(self, evaluator: Evaluator, name: str) -> bool:
         if name in self.attributes:
-            self._note_read(evaluator)
             return self.attributes[name] is not None
         if self.source is None:
             return False

@@ -159,12 +159,10 @@ class ModuleInstanceVariable(UserObjectVariable):
     def _guard_length(self, evaluator: Evaluator) -> None:
         members = self.value._modules
         place = InstanceDictSource(self.source, "_modules")
-        names = DictKeysAre(tuple(members))
-        if evaluator.state.holds_object(self.source):
+        if evaluator.state.is_identified(self.source):
             evaluator.guard(place, LengthIs(len(members)))
-            evaluator.state.recorder.relied_on(place, names, evaluator.current_reason())
         else:
-            evaluator.guard(place, names)
+            evaluator.guard(place, DictKeysAre(tuple(members)))
 
     def _selected_member(self, evaluator: Evaluator, key: Variable) -> Variable | None:
         """A ModuleList's member at a number that differs from call to call."""

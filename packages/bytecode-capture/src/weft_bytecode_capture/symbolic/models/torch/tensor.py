@@ -126,7 +126,6 @@ class TensorVariable(WithAttributes):
         raise Unsupported("identity of a tensor that a region gives", f"{self!r} is {other!r}")
 
     def truth(self, evaluator: Evaluator) -> bool:
-        evaluator.state.recorder.refuse()  # what is known of it is known of its node
         if is_of_level(self.fake):  # what stands for several has no truth, and the graph knows none
             raise Unsupported("branch on a tensor's value", repr(self))
         is_one = evaluator.graph.shapes.specialise(self.fake.numel() == 1)
