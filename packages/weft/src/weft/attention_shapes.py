@@ -6,8 +6,8 @@ queries and keys, however few a matrix has.
 For matrices alone, for more than two batch dims, and for keys and values that all heads or images read, torch
 computes ``scaled_dot_product_attention`` by matmuls in float32, with all scores in memory.  The same
 numbers in four dims, the fewer heads or images repeated without memory, are attention that its kernels take.
-Not in float32 on a CPU where gradients are recorded: backward of the kernels computes scores again, in another order
-than forward, and scores of about 1e5 are then a percent off in each weight.
+Not in float32 on a CPU where gradients are recorded: backward of the kernels computes scores again, in
+another order than forward, and scores of about 1e5 are then a percent off in each weight.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 ``scaled_dot_product_attention`` never has the scores in memory, and keeps little for its gradients.  It adds
 up in float32 what the separate operators round in between, so results agree within the rounding of those.
 Its backward computes scores again, in another order than forward did.  Where scores are about 1e5 in float32
-they then differ by a percent, gradients too; on a CPU such attention is left (:func:`_loses_in_backward`).
+they then differ by a percent, gradients too: ``dtypes`` are for who calls it to say.
 Rows without any key to see are NaN there, and stay so (:func:`_with_hidden_rows`).
 """
 
@@ -60,14 +60,7 @@ def use_library_attention(
         _replace(found, known, differentiated, min_masked_scores)
         for found in find_attention(graph, known)
         if _is_eligible(found, dtypes, min_scores, few_keys)
-        and not (differentiated and _loses_in_backward(found))
     )
-
-
-def _loses_in_backward(found: Attention) -> bool:
-    """Whether gradients show what scores lose; on a GPU all scores in memory cost more than that."""
-    result = found.result.meta["val"]
-    return result.dtype == torch.float32 and result.device.type == "cpu"
 
 
 def _is_eligible(
