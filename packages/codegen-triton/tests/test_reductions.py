@@ -122,6 +122,9 @@ def test_rows(either: TritonCodegen, name: str) -> None:
     check(either, function, *inputs)
 
 
+@pytest.mark.skipif(
+    torch.__version__.startswith("2.14"), reason="its fakes of group_norm are contiguous"
+)
 def test_rows_that_lie_channels_last(either: TritonCodegen) -> None:
     x = torch.randn(2, 6, 5, 5).to(memory_format=torch.channels_last)
     program = check(either, lambda x: F.group_norm(x, 2), x)

@@ -195,14 +195,19 @@ def apply_to_plain(function: type[torch.autograd.Function], *arguments: Any) -> 
 
 
 def apply_beside_transforms(function: type[torch.autograd.Function], *arguments: Any) -> Any:
-    """``function.apply`` of tensors that no transform, though one may run, has wrapped."""
+    """``function.apply`` of tensors that no transform, though one may run, has wrapped.
+
+    The transforms are set aside meanwhile: those of torch 2.14 and later are asked for in C.
+    """
     functorch: Any = torch._C._functorch
-    was_allowed = functorch.get_single_level_autograd_function_allowed()
-    functorch.set_single_level_autograd_function_allowed(True)
+    layers = []
+    while functorch.peek_interpreter_stack() is not None:
+        layers.append(functorch.pop_dynamic_layer_stack())
     try:
-        return super(torch.autograd.Function, function).apply(*arguments)  # type: ignore[misc]
+        return function.apply(*arguments)
     finally:
-        functorch.set_single_level_autograd_function_allowed(was_allowed)
+        for layer in reversed(layers):
+            functorch.push_dynamic_layer_stack(layer)
 
 
 def backward_number() -> int:
