@@ -21,6 +21,7 @@ from torch.fx.experimental.symbolic_shapes import (
     ShapeEnv,
     StatelessSymbolicContext,
 )
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from weft_aot_autograd.random_state import RandomState
 from weft_aot_autograd.training_plan import _tangent
 
@@ -317,7 +318,8 @@ def test_generators_are_asked_for_their_states_where_attention_drops_some(
     (first,) = torch.autograd.grad(result.sum(), [q], create_graph=True)
     (second,) = torch.autograd.grad(first.square().sum(), [q])
     if p == 0:
-        (first,) = torch.autograd.grad(program(q).sum(), [q], create_graph=True)
+        with sdpa_kernel(SDPBackend.MATH):  # torch 2.14 has no others' second gradients
+            (first,) = torch.autograd.grad(program(q).sum(), [q], create_graph=True)
         torch.testing.assert_close(second, torch.autograd.grad(first.square().sum(), [q])[0])
 
 
