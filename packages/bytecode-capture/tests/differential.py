@@ -82,6 +82,14 @@ def outcome(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[A
         return "raised", error, arguments
 
 
+def attempt(out: list[Any], function: Callable[[], Any]) -> None:
+    """Append what a captured call gives, or its error's name and text."""
+    try:
+        out.append(function())
+    except Exception as error:
+        out.append((type(error).__name__, str(error)))
+
+
 def check(
     function: Callable[..., Any],
     calls: Iterable[tuple[Any, ...]],

@@ -8,18 +8,11 @@ import sys
 
 import pytest
 import torch
-from differential import check
+from differential import attempt, check
 from weft_bytecode_capture import CaptureOptions, GraphBreakError, capture
 
 X = torch.ones(2)
 FACTOR = 5
-
-
-def attempt(out, function):
-    try:
-        out.append(function())
-    except Exception as error:
-        out.append((type(error).__name__, str(error)))
 
 
 def expressions(x, n):

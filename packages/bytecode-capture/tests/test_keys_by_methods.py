@@ -7,17 +7,10 @@ import reprlib
 
 import pytest
 import torch
-from differential import check, run_graph
+from differential import attempt, check, run_graph
 from weft_bytecode_capture import CaptureOptions, GraphBreakError, compile_frames
 
 X = torch.ones(2)
-
-
-def attempt(out, f):
-    try:
-        out.append(f())
-    except Exception as e:
-        out.append((type(e).__name__, str(e)))
 
 
 class Point:

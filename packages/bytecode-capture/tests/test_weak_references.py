@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from differential import check, run_graph
+from differential import attempt, check, run_graph
 from weft_bytecode_capture import CaptureOptions, capture, compile_frames
 
 
@@ -306,13 +306,6 @@ def test_an_object_that_was_changed_holds_what_it_held() -> None:
             assert torch.equal(result.result, torch.full((2,), expected))
             assert not (function is counted and result.breaks)
             assert holder.count == (function is counted)
-
-
-def attempt(out, f):
-    try:
-        out.append(f())
-    except Exception as e:
-        out.append((type(e).__name__, str(e)))
 
 
 class Sized:

@@ -271,6 +271,11 @@ class Requirement:
     expression: sympy.Expr
     message: str
 
+    @property
+    def comparison(self) -> str:
+        """The relation behind the expression, as C++ and Python write it: ``">= 0"``."""
+        return {"nonnegative": ">= 0", "zero": "== 0", "nonzero": "!= 0"}[self.relation]
+
     def holds(self, value: int) -> bool:
         """Whether it is met where the expression is ``value``."""
         return {"nonnegative": value >= 0, "zero": value == 0, "nonzero": value != 0}[self.relation]

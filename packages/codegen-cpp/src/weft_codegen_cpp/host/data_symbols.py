@@ -16,8 +16,6 @@ from weft_codegen_cpp.kernel.expressions import NARROW_FLOATS, memory_type
 
 Index = Callable[[Any], str]
 
-CONDITIONS = {"nonnegative": ">= 0", "zero": "== 0", "nonzero": "!= 0"}
-
 
 def counters(schedule: Schedule) -> tuple[sympy.Symbol, ...]:
     """The symbols of the loops' counters, which are fields of a call."""

@@ -28,7 +28,7 @@ from weft_loop_ir import (
     print_number,
 )
 
-from weft_codegen_cpp.host.data_symbols import CONDITIONS, print_definition, quoted
+from weft_codegen_cpp.host.data_symbols import print_definition, quoted
 from weft_codegen_cpp.host.entry import STAMP, Entry, print_entry, print_timeline
 from weft_codegen_cpp.host.extern_calls import writes_into
 from weft_codegen_cpp.host.extern_printer import print_extern
@@ -180,7 +180,7 @@ class _HostPrinter(HostWriter):
         self.emit(print_definition(call, definition, self._handle, self.index))
 
     def require(self, requirement: Requirement) -> None:
-        condition = f"{self.index(requirement.expression)} {CONDITIONS[requirement.relation]}"
+        condition = f"{self.index(requirement.expression)} {requirement.comparison}"
         self.fail_if(f"!({condition})", Failure.REQUIREMENT, quoted(requirement.message))
 
     def branch(self, branch: Branch) -> None:

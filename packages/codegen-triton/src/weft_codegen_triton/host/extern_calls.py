@@ -11,9 +11,6 @@ from weft_loop_ir import Buffer, BufferView, ExternCall, SizeFloat, SymbolDefini
 
 from weft_codegen_triton.host.expressions import print_size, print_tuple
 
-CONDITIONS = {"nonnegative": ">= 0", "zero": "== 0", "nonzero": "!= 0"}
-"""The relations of a requirement as Python."""
-
 
 def reads_number(call: ExternCall) -> bool:
     """Whether what a call gives is a number."""

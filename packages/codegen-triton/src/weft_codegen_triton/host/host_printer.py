@@ -47,7 +47,6 @@ from weft_codegen_triton.host.expressions import (
     print_tuple,
 )
 from weft_codegen_triton.host.extern_calls import (
-    CONDITIONS,
     print_argument,
     print_definition,
     print_settle,
@@ -568,9 +567,7 @@ class _HostPrinter(HostWalk):
         """It is printed with the call."""
 
     def require(self, requirement: Requirement) -> None:
-        self.emit(
-            f"if not {print_size(requirement.expression)} {CONDITIONS[requirement.relation]}:"
-        )
+        self.emit(f"if not {print_size(requirement.expression)} {requirement.comparison}:")
         self.emit(f"    raise RuntimeError({requirement.message!r})")
 
     def _argument(self, argument: Any) -> str:

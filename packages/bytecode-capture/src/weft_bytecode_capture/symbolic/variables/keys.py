@@ -23,7 +23,7 @@ class HashedKey:
         self,
         variable: Variable,
         python_key: tuple[Any] | None,
-        token: InstanceKey | Identity | Address | tuple[HashedKey, ...] | None = None,
+        token: InstanceKey | Identity | tuple[HashedKey, ...] | None = None,
     ) -> None:
         self.variable = variable
         self.python_key = python_key
@@ -119,19 +119,12 @@ class Identity:
         return id(self.variable)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and other.variable is self.variable
+        if not isinstance(other, Identity) or type(other) is not type(self):
+            return False
+        return other.variable is self.variable
 
 
-class Address:
-    """The address of the object that a variable stands for."""
+class Address(Identity):
+    """The address of the object that a variable stands for: another key than the object."""
 
-    __slots__ = ("held",)
-
-    def __init__(self, held: Variable) -> None:
-        self.held = held
-
-    def __hash__(self) -> int:
-        return id(self.held)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Address) and other.held is self.held
+    __slots__ = ()
