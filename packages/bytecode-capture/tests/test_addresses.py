@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -136,3 +137,54 @@ def test_what_was_kept_by_address_may_be_stale() -> None:
     assert torch.equal(compiled(X), X + 1)
     with pytest.raises(GraphBreakError, match=r"id\(\)"):
         capture(noted, options=Options(fullgraph=True))(X)
+
+
+class Part:
+    def __init__(self, factor: float) -> None:
+        self.factor, self.names = factor, {"a", "b"}
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        made = Part(self.factor + 1)
+        memo[id(self)] = made
+        return made
+
+
+def copied_by_turns(x: torch.Tensor) -> Any:
+    total = x
+    for factor in (1.0, 2.0, 3.0):
+        part = Part(factor)
+        first, second = copy.deepcopy([part, part])
+        total = total * first.factor + (first is second)
+        del part, first, second
+    return total
+
+
+def compared_at_once(x: torch.Tensor) -> Any:
+    same = 0
+    for factor in (1.0, 2.0):
+        part = Settings(factor)
+        same += id(part) == id(part)
+        del part
+    return x + same
+
+
+@pytest.mark.parametrize("program", [copied_by_turns, compared_at_once])
+def test_addresses_that_nothing_holds_any_more(program: Any) -> None:
+    check(program, [(X,), (Y,), (X,)], fullgraph=True)
+
+
+def kept_number(x: torch.Tensor) -> Any:
+    address = id([1])
+    return x + 1, address == id([2]) or True
+
+
+def kept_key(x: torch.Tensor) -> Any:
+    table = {id([n]): n for n in range(3)}
+    return x + 1, len(table) <= 3
+
+
+@pytest.mark.parametrize("program", [kept_number, kept_key])
+def test_addresses_that_are_held_still(program: Any) -> None:
+    with pytest.raises(GraphBreakError, match=r"id\(\)"):
+        capture(program, options=Options(fullgraph=True))(X)
+    check(program, [(X,)], fullgraph=False)

@@ -163,3 +163,108 @@ def test_a_file_with_texts_of_data_outlives_the_graph():
             expected.tell(),
             length,
         )
+
+
+def compiled_texts(x, n):
+    out = []
+    for text in ("n + FACTOR", "1 +", "x y", "def f(:", "[i for i in range(n)"):
+        attempt(out, lambda text=text: eval(compile(text, "<text>", "eval"), {"n": n, "FACTOR": 2}))
+        attempt(out, lambda text=text: exec(text))
+    try:
+        compile("a = (1", "<text>", mode="exec")
+    except SyntaxError as error:
+        out += [error.msg, error.lineno, error.filename, error.text, str(error), error.args]
+    code = compile("made = n * 2\ngone = 1\ndel gone", "<text>", "exec", dont_inherit=True)
+    names, outer = {"n": 1}, {"n": n}
+    exec(code, outer, names)
+    exec(code, outer)
+    try:
+        eval("absent", outer)
+    except NameError as error:
+        out += [str(error), error.name]
+    return out, names, outer["made"], sorted(outer), code.co_names, x + 1
+
+
+def bound_by_a_text(x, n):
+    out = []
+    exec(
+        "def doubled(a):\n    return a * FACTOR\nclass Made:\n    part = n\nout += [doubled(n), Made.part]"
+    )
+    return out, x * 2
+
+
+def bound_in_the_body_of_a_class(x, n):
+    class Made:
+        exec("part = 4")
+        other = eval("part + 1")
+
+    return Made.part, Made.other, x + n
+
+
+def names_of_a_frame(x, n):
+    k = n + 1
+
+    def inner(first, *rest, last=3, **named):
+        unbound = k
+        del unbound
+        return locals()
+
+    found = inner(1, 2, last=4, more=5)
+    found["first"] = 9
+    return found, list(found), x + 1
+
+
+def code_with_variables_of_others(x, n):
+    out = []
+
+    def inner():
+        return n
+
+    for function in (eval, exec):
+        try:
+            function(inner.__code__)
+        except TypeError as error:
+            out.append(str(error))
+    return out, x + 1
+
+
+def cells(x, n):
+    def made():
+        kept, later = x + n, n
+        return lambda: (kept, later)
+
+    function = made()
+    first, second = function.__closure__
+    second.cell_contents = 7
+    return first.cell_contents, function(), function.__closure__ is function.__closure__
+
+
+TEXTS = [
+    compiled_texts, bound_by_a_text, bound_in_the_body_of_a_class, names_of_a_frame,
+    code_with_variables_of_others, cells,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", TEXTS)
+def test_texts_and_names_without_a_break(program):
+    check(program, [(X, 1), (X, 2)], fullgraph=True)
+
+
+def bound_and_read_again(x, n):
+    exec("made = n + 1")
+    return eval("made"), x + 1
+
+
+def functions_in_dicts(x, n):
+    names = {}
+    exec("def made(a):\n    return a + 1", names)
+    return names["made"](x), "__builtins__" in names
+
+
+def of_no_text(x, n):
+    return eval("n", {"n": x}), locals()["n"], eval(bytearray(b"n"))
+
+
+@pytest.mark.parametrize("program", [bound_and_read_again, functions_in_dicts, of_no_text])
+def test_texts_that_are_left_to_cpython(program):
+    check(program, [(X, 1), (X, 2)], fullgraph=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -180,7 +181,7 @@ class CaptureState:
         self.key_methods = 0  # how many of keys are being evaluated, one within another
         self.most_digits: int | None = None  # of texts of integers, where the program has set it
         self.thread_number: Variable | None = None  # of the thread that calls
-        self.addressed: list[Variable] = []  # objects whose address the program has asked for
+        self.addressed: list[weakref.ref[Variable]] = []  # the addresses that the program may hold
         self.hashed: dict[Variable, None] = {}  # tensors that are keys, in the order of first use
         self.instruction_count = 0
         self.element_count = 0

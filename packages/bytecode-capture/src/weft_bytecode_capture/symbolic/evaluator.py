@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any, NoReturn
 
 from weft_guards import ConstantSource, Predicate, Reason, Source
@@ -17,7 +17,8 @@ from .digits import most_digits
 from .frame_ends import handler_sees
 from .graph.graph_builder import GraphBuilder
 from .models.containers.sequences import ListVariable
-from .models.exceptions.exception_objects import ExceptionVariable
+from .models.exceptions.exception_objects import ExceptionVariable, bare_exception
+from .models.exceptions.exceptions_with_state import ExceptionWithStateVariable
 from .models.functions.cells import CellVariable
 from .models.functions.python_functions import FunctionVariable
 from .models.iterators.builtin_iterators import SequenceIteratorVariable
@@ -64,7 +65,8 @@ class FrameEvaluator:
         self.stack: list[Variable | None] = []
         self.locals: dict[str, Variable] = {}
         self.cells: dict[str, CellVariable] = {}
-        self.namespace: dict[str, Variable] | None = None  # of a class, while its body is evaluated
+        # Of a class, while its body is evaluated, and of a text.
+        self.namespace: MutableMapping[str, Variable] | None = None
         self.keyword_names: tuple[str, ...] = ()
         self.handled: ExceptionVariable | None = None
         self.finished = False
@@ -242,6 +244,9 @@ class FrameEvaluator:
             arguments = [self.wrap_result(argument) for argument in error.args]
         except Unsupported:
             raise Unsupported("exception with unusual arguments", repr(error)) from error
+        if isinstance(error, SyntaxError):
+            equal = bare_exception(type(error), list(error.args), {})
+            self.raise_exception(ExceptionWithStateVariable(equal, arguments, {}))
         exception = ExceptionVariable(type(error), arguments)
         if isinstance(error, (AttributeError, NameError)):
             exception.fields["name"] = ConstantVariable(error.name)
@@ -338,11 +343,16 @@ class FrameEvaluator:
         called: Any = function
         return inline_call(running, called, arguments, keywords)
 
-    def evaluated_text(self, code: types.CodeType, names: dict[str, Variable]) -> Variable:
+    def evaluated_text(
+        self,
+        code: types.CodeType,
+        names: MutableMapping[str, Variable],
+        dictionary: dict[str, Any],
+    ) -> Variable:
         from .inlining import evaluated_text
 
         running: Any = self.state.current or self
-        return evaluated_text(running, code, names)
+        return evaluated_text(running, code, names, dictionary)
 
     def class_namespace(self, body: Variable) -> tuple[Variable, dict[str, Variable]]:
         from .inlining import class_namespace

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import types
-from typing import NoReturn
+from collections.abc import MutableMapping
+from typing import Any, NoReturn
 
 from .._torch import is_nonstrict
 from ..code_objects.dialects import DIALECT
@@ -98,19 +99,22 @@ def class_namespace(
         raise Unsupported("globals of another class", body.qualified_name())
     caller.state.note_repetition()
     child = FrameEvaluator(caller.state, body.code(caller), dictionary, body, caller)
-    child.namespace = {}
-    result = child.run()
-    return result, child.namespace
+    namespace: dict[str, Variable] = {}
+    child.namespace = namespace
+    return child.run(), namespace
 
 
 def evaluated_text(
-    caller: FrameEvaluator, code: types.CodeType, names: dict[str, Variable]
+    caller: FrameEvaluator,
+    code: types.CodeType,
+    names: MutableMapping[str, Variable],
+    dictionary: dict[str, Any],
 ) -> Variable:
-    """What an expression of ``code`` gives, in which the local ``names`` are looked up before globals."""
+    """What ``code`` of a text gives, in which the local ``names`` are looked up before globals."""
     caller.state.note_repetition()
     if caller.depth >= caller.state.options.inline_depth:
         raise Unsupported("calls nested too deep", code.co_name)
-    child = FrameEvaluator(caller.state, code, caller.globals.dictionary, None, caller)
+    child = FrameEvaluator(caller.state, code, dictionary, None, caller)
     child.namespace = names
     return child.run()
 

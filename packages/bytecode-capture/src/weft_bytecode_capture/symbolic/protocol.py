@@ -7,7 +7,8 @@ All but :class:`Evaluator` is documented where it is implemented: a frame by ``F
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
@@ -148,7 +149,12 @@ class Evaluator(Protocol):
         """Evaluate a call of a Python function inside this evaluation."""
         ...
 
-    def evaluated_text(self, code: types.CodeType, names: dict[str, Variable]) -> Variable:
+    def evaluated_text(
+        self,
+        code: types.CodeType,
+        names: MutableMapping[str, Variable],
+        dictionary: dict[str, Any],
+    ) -> Variable:
         """What an expression gives, in which these local names are looked up before globals."""
         ...
 
@@ -162,7 +168,7 @@ class Frame(Evaluator, Protocol):
 
     stack: list[Variable | None]
     locals: dict[str, Variable]
-    namespace: dict[str, Variable] | None
+    namespace: MutableMapping[str, Variable] | None
     parent: Frame | None
     index: int
     next_index: int
@@ -264,7 +270,7 @@ class State(Protocol):
     region_tags: Any  # the ResultTags, which regions alone know
     region_choices: dict[int, Any]
     key_methods: int
-    addressed: list[Variable]
+    addressed: list[weakref.ref[Variable]]
     thread_number: Variable | None
     most_digits: int | None
     hashed: dict[Variable, None]

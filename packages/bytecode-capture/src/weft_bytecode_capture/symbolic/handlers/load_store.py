@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import opcode
+from collections.abc import MutableMapping
 
 from ...code_objects.dialects import DIALECT
 from ...unsupported import Unsupported
@@ -215,7 +216,9 @@ def _delete_attr(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> 
 # Bodies of classes: names are looked up in the namespace that the class is made of.
 
 
-def _namespace(evaluator: FrameEvaluator, instruction: DecodedInstruction) -> dict[str, Variable]:
+def _namespace(
+    evaluator: FrameEvaluator, instruction: DecodedInstruction
+) -> MutableMapping[str, Variable]:
     if evaluator.namespace is None:
         raise Unsupported("class definition", f"{instruction.name} in {evaluator.code.co_qualname}")
     return evaluator.namespace
@@ -282,7 +285,7 @@ def _load_from_dict(evaluator: FrameEvaluator, instruction: DecodedInstruction) 
 class NamespaceVariable(Variable):
     """The namespace of a class's body, as the body looks names up in it."""
 
-    def __init__(self, namespace: dict[str, Variable]) -> None:
+    def __init__(self, namespace: MutableMapping[str, Variable]) -> None:
         self.namespace = namespace
 
 

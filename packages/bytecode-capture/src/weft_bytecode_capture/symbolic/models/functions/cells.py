@@ -82,6 +82,17 @@ class CellVariable(Variable):
             raise Unsupported("attribute of a cell", name)
         self.write(evaluator, value)
 
+    def delete_attribute(self, evaluator: Evaluator, name: str) -> None:
+        if name != "cell_contents":
+            raise Unsupported("attribute of a cell", name)
+        self.write(evaluator, None)
+
+    def binary_operation(
+        self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
+    ) -> Variable | None:
+        """Cells compare as what they hold; an empty one is less than any other."""
+        raise Unsupported("attribute of a cell", f"{operator} of {self!r} and {other!r}")
+
     def emit_mutation(self, emitter: Emitter) -> None:
         if self.contents is None:
             emitter.load_callable(types.CellType.__delattr__)

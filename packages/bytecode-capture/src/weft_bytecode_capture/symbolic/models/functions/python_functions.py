@@ -203,6 +203,7 @@ class NewFunctionVariable(FunctionVariable):
         self._code = code
         self._dictionary = dictionary
         self._closure: list[CellVariable] = []
+        self._closure_tuple: Variable | None = None
         self._defaults: list[Variable] = []
         self._keyword_defaults: dict[str, Variable] = {}
         self._annotations: Variable | None = None  # names and values, alternating
@@ -212,6 +213,7 @@ class NewFunctionVariable(FunctionVariable):
     def give(self, evaluator: Evaluator, flag: int, value: Variable) -> None:
         """What ``MAKE_FUNCTION`` does for one of its flags, ``SET_FUNCTION_ATTRIBUTE`` since 3.13."""
         if flag == CLOSURE:
+            self._closure_tuple = value
             for cell in value.iterate(evaluator):
                 assert isinstance(cell, CellVariable)
                 self._closure.append(cell)
@@ -262,6 +264,8 @@ class NewFunctionVariable(FunctionVariable):
             return TupleVariable(self._defaults) if self._defaults else ConstantVariable(None)
         if name == "__code__":
             return ConstantVariable(self._code)
+        if name == "__closure__":
+            return self._closure_tuple or ConstantVariable(None)
         if name == "__doc__":
             return ConstantVariable(DIALECT.docstring(self._code))
         if name == "__module__":

@@ -39,13 +39,6 @@ _KEEPS_NAMESPACE = sys.version_info < (3, 13)
 """Whether a frame has one dict of its locals, in which what ``exec`` binds and others add stays."""
 
 
-@models(locals, exec)
-def _namespace(
-    function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
-) -> Variable:
-    raise namespace_is_seen(evaluator, function, has_own=len(arguments) + len(keywords) > 1)
-
-
 def namespace_is_seen(evaluator: Evaluator, function: Any, has_own: bool) -> Unsupported:
     """What to raise where the dict of a frame's locals is asked for, if the function ``has_own`` none.
 

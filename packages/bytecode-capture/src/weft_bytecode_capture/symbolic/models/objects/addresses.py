@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 
 import torch
 
@@ -92,10 +93,13 @@ def _id(evaluator: Evaluator, value: Variable, /) -> Variable:
     if value.is_constant() or not (is_new or is_tensor) or evaluator.graph.is_in_region:
         raise Unsupported(_KIND, repr(value), _WHY)
     addressed = evaluator.state.addressed
-    for other in addressed:
+    # An address that nothing holds any more is compared with no other.
+    addressed[:] = [reference for reference in addressed if reference() is not None]
+    for reference in addressed:
+        other = getattr(reference(), "held", value)
         # Another object may have the address of one that is gone.
         if other is not value and other.source is None and not is_held(evaluator, other):
             raise Unsupported(_KIND, f"of {value!r} after that of {other!r}", _WHY)
-    if value not in addressed:
-        addressed.append(value)
-    return AddressVariable(value)
+    address = AddressVariable(value)
+    addressed.append(weakref.ref(address))
+    return address
