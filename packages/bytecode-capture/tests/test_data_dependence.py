@@ -236,12 +236,27 @@ def test_checked_sizes_decide_branches():
 def test_an_undecided_branch_breaks_and_names_the_check():
     def function(x, counts):
         n = counts.max().item()
-        return x + 1 if n > 2 else x - 1
+        return x + 1 if n * n > 9 else x - 1
 
     assert check(function, breaks=1) == 2
     (found,) = capture(function, options=CaptureOptions(read_contents=False))(X, COUNTS).breaks
     assert found.kind == "decision by a number that depends on data"
     assert any("torch._check" in hint for hint in found.hints)
+
+
+@pytest.mark.parametrize("limit", [-3, 2, 2**61])
+def test_a_branch_on_a_whole_number_that_is_read(limit):
+    """It has 64 bits, whatever data are."""
+
+    def function(x, counts):
+        n = counts.max().item()
+        return x + 1 if n > limit else x - 1
+
+    def reflected(x, counts):
+        return x + 1 if limit >= counts.sum().item() else x - 1
+
+    for program in (function, reflected):
+        assert check(program, breaks=0) == 1
 
 
 def test_a_loop_over_an_undecided_number_gets_the_number():
@@ -318,7 +333,7 @@ def test_bools_are_read_and_complex_numbers_stay_python():
 
 def test_nothing_is_logged_for_decisions_that_only_data_makes(caplog):
     with caplog.at_level(logging.WARNING):
-        check(lambda x, counts: x + 1 if counts.sum().item() > 2 else x, breaks=1)
+        check(lambda x, counts: x + 1 if counts.sum().item() ** 2 > 9 else x, breaks=1)
     assert not caplog.records
 
 

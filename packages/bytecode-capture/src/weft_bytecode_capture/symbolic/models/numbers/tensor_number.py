@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ...._torch.symbols import expression_of
+from ...._torch.symbols import expression_of, unbacked_symbols
 from ....frame.emitter import Emitter
 from ....unsupported import Unsupported
 from ...graph.hoisting import before_branches, is_in_branch
@@ -383,7 +383,8 @@ def _compared(
         raise Unsupported(_USE, f"{operator} of {pair[0]!r} and {pair[1]!r}")
     arguments = [_operand(evaluator, variable, kind) for variable in pair]
     if not any(isinstance(argument, TensorVariable) for argument in arguments):
-        arguments = _tensor_first(evaluator, arguments)
+        read = _as_read(evaluator, arguments[0]) if kind is int else None
+        arguments = _tensor_first(evaluator, arguments) if read is None else [read, arguments[1]]
     function = _COMPARISONS[operator]
     if not isinstance(arguments[0], TensorVariable):
         function = _COMPARISONS[COMPARISONS[operator]]
@@ -394,6 +395,16 @@ def _compared(
         compared = OPERATORS[operator](*sizes)
         made.known_as = compared if isinstance(compared, torch.SymBool) else None
     return made
+
+
+def _as_read(evaluator: Evaluator, number: Variable) -> TensorVariable | None:
+    """An integer as the graph read it from a tensor, which has 64 bits at most; None for any other."""
+    if not isinstance(number, SymbolicNumberVariable):
+        return None
+    symbol = expression_of(number.value)
+    if not symbol.is_Symbol or not unbacked_symbols(number.value):
+        return None
+    return tensor_of(evaluator, torch.full, (), number, dtype=torch.int64)
 
 
 def _as_symbols(variable: Variable) -> int | torch.SymInt | None:

@@ -13,20 +13,25 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import ConstantVariable
 from ...variables.graph_arguments import with_dtype
 from ..containers.sequences import ListVariable, TupleVariable
+from ..numbers.data_numbers import DataBooleanVariable
 from ..numbers.representations import NumberVariable
 from ..numbers.symbolic_number import SymbolicNumberVariable
 from ..numbers.symbolic_range import depends_on_data
+from ..numbers.tensor_number import tested_tensor
 from .tensor import TensorVariable
 
 _NUMBERS = (bool, int, float)
 
 
 def tensor_of_list(
-    evaluator: Evaluator, arguments: Arguments, keywords: Keywords
+    evaluator: Evaluator,
+    arguments: Arguments,
+    keywords: Keywords,
+    shape: tuple[int, ...] | None = None,
 ) -> Variable | None:
     """What ``torch.tensor`` gives for nested lists with tensors, or numbers that vary, in them.
 
-    None where it is given others.
+    It has the lengths of the lists as sizes, or ``shape``.  None where it is given others.
     """
     if len(arguments) != 1 or not keywords.keys() <= {"dtype", "device"}:
         return None
@@ -41,7 +46,8 @@ def tensor_of_list(
             "copy": ConstantVariable(True),
         }
         return evaluator.graph.call_method(evaluator, "to", rows, (), options)
-    shape, elements = _shape(evaluator, arguments[0]), list(_elements(evaluator, arguments[0]))
+    shape = _shape(evaluator, arguments[0]) if shape is None else shape
+    elements = [_in_graph(evaluator, element) for element in _elements(evaluator, arguments[0])]
     tensors = [element for element in elements if isinstance(element, TensorVariable)]
     if shape is None or not all(map(_is_number, elements)):
         return None
@@ -92,6 +98,8 @@ def tensor_of_number(
     if len(arguments) != 1 or not keywords.keys() <= {"dtype", "device"}:
         return None
     (number,) = arguments
+    if isinstance(number, DataBooleanVariable):
+        return tensor_of_list(evaluator, [ListVariable([number])], keywords, ())
     if not isinstance(number, SymbolicNumberVariable):
         return None
     dtype = _given(keywords, "dtype") or _dtype_of(number.python_type())
@@ -129,6 +137,13 @@ def _elements(evaluator: Evaluator, value: Variable) -> Iterator[Variable]:
         return
     for item in value.iterate(evaluator):
         yield from _elements(evaluator, item)
+
+
+def _in_graph(evaluator: Evaluator, element: Variable) -> Variable:
+    """An element as the graph knows it: a comparison that data decides as a tensor."""
+    if isinstance(element, DataBooleanVariable) and evaluator.state.options.keep_control_flow:
+        return tested_tensor(evaluator, element)
+    return element
 
 
 def _is_number(element: Variable) -> bool:
