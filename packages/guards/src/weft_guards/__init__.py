@@ -14,9 +14,10 @@ that made it necessary).  A :class:`GuardSet` drops duplicates, orders them and
 - ``guard_set.explain(scope)`` names the first guard that fails, with what was expected and found.
 
 A guard that raises does not hold.  Objects named by guards are kept alive, but for
-``IsObject(weak=True)``.  ``GlobalState.current()`` and ``TensorMetadata.of(tensor)`` give what the guards
-on them expect; read the former on entry to the frame, outside any mode of the caller's own.  Further
-sources and predicates are subclasses that define ``evaluate`` or ``holds``; they are checked in Python.
+``IsObject(weak=True)`` and for keys of dicts and members of sets that are compared by identity.
+``GlobalState.current()`` and ``TensorMetadata.of(tensor)`` give what the guards on them expect; read the
+former on entry to the frame, outside any mode of the caller's own.  Further sources and predicates are
+subclasses that define ``evaluate`` or ``holds``; they are checked in Python.
 """
 
 from ._torch import note_faithful_hook as note_faithful_hook
@@ -86,3 +87,6 @@ from .symbol_sources import SymbolSource as SymbolSource
 from .symbol_sources import expression_function as expression_function
 from .symbol_sources import expression_text as expression_text
 from .tensor_metadata import TensorMetadata as TensorMetadata
+from .weak_keys import is_weak as is_weak
+from .weak_keys import weak_references as weak_references
+from .weak_keys import weakly as weakly

@@ -19,6 +19,7 @@ from .relation_program import Opcode
 from .sections import Section, Sections
 from .sources import Scope, Source
 from .tree import Access, Tree, predicate_key
+from .weak_keys import is_weak
 
 if NATIVE is not None and (len(Operation), len(Opcode), len(RealOpcode)) != (
     NATIVE.OPERATION_COUNT,
@@ -158,7 +159,7 @@ class _Compiler:
             case Access.PYTHON:
                 return Operation.LOAD_PYTHON, -1, 0, operand.evaluate
             case _:
-                return _LOADS[node.access], base, 0, operand
+                return _LOADS[node.access], base, int(is_weak(operand)), operand
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from typing import Any
 
 import torch
 
+from .weak_keys import KeyOfParts, WeakKey
+
 _BY_VALUE: frozenset[type] = frozenset((
     bool, int, str, bytes, type(None), type(Ellipsis), type(NotImplemented),
     torch.dtype, torch.layout, torch.memory_format,
@@ -102,10 +104,15 @@ def same_key(expected: Any, key: Any) -> bool:
     """Whether two keys are one: the same object, or of one type and one key to a dict.
 
     Constants are compared as constants.  Others must have equal hashes before they are compared, as in a
-    dict: a tensor, whose ``==`` is elementwise, is a key by its identity.
+    dict: a tensor, whose ``==`` is elementwise, is a key by its identity.  ``expected`` may stand for a key
+    that is known weakly, and so may ``key`` where both do.
     """
     if expected is key:
         return True
+    if type(expected) is WeakKey:
+        return expected() is key if type(key) is not WeakKey else expected == key
+    if type(expected) is KeyOfParts:
+        return expected.same(key) if type(key) is not KeyOfParts else expected == key
     if type(expected) is not type(key):
         return False
     if is_constant(expected):

@@ -12,9 +12,9 @@ from .compilation import compile_native, scope_maker
 from .guard import Guard
 from .native import GuardCheck, native_available
 from .predicates.base import short_text
-from .predicates.objects import IsObject
 from .sources import Scope, Source
 from .tree import Access, Node, Tree
+from .weak_keys import WeakKey, weak_references
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,13 @@ class GuardSet:
 
     def references(self) -> tuple[weakref.ref[Any], ...]:
         """Weak references to the objects without which the set never holds again, each once."""
-        found = (
-            guard.predicate.reference
-            for guard in self.guards
-            if isinstance(guard.predicate, IsObject)
-        )
-        return tuple({id(held): held for held in found if held is not None}.values())
+        found = [reference for guard in self.guards for reference in guard.predicate.references()]
+        for node in self._tree.nodes():
+            if node.access is Access.PYTHON:
+                found.extend(_references_on_path(node.operand))
+            else:
+                found.extend(weak_references(node.operand))
+        return tuple({id(held): held for held in found}.values())
 
     def compile(self, arguments: Sequence[str], free_variables: Sequence[str]) -> GuardCheck:
         """The set as one check, native where the extension is built.
@@ -141,6 +142,13 @@ class PythonGuardCheck:
             )
         by_name = dict(zip(self._arguments, arguments, strict=True))
         return self._guard_set.evaluate(self._make_scope(by_name, globals, builtins, closure))
+
+
+def _references_on_path(source: Source | None) -> Iterator[WeakKey]:
+    while source is not None:
+        for known in (getattr(source, "key", None), getattr(source, "held", None)):
+            yield from weak_references(known)
+        source = getattr(source, "base", None)
 
 
 def _holds(guard: Guard, scope: Scope) -> bool:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 from .constants import is_constant, same_key
+from .weak_keys import is_weak, known_key, weakly
 
 
 @dataclass(frozen=True)
@@ -101,22 +102,42 @@ class GlobalSource(Source):
         return scope.builtins[self.variable]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, init=False)
 class ConstantSource(Source):
-    """An object held by the guard set itself: the root of paths that no frame variable reaches.
+    """An object that the guard set knows itself: the root of paths that no frame variable reaches.
 
     Used for the globals dictionary of an inlined function's module, for a class, for a function found
-    through a descriptor.  Compared by identity.
+    through a descriptor.  Compared by identity.  ``weak``: what a container of the program's holds (a key, a
+    member of a set); it is not kept alive where it is known by identity, and ``held`` stands for it.
     """
 
     label: str
-    value: Any
+    held: Any
+
+    def __init__(self, label: str, value: Any, weak: bool = False) -> None:
+        object.__setattr__(self, "label", label)
+        object.__setattr__(self, "held", weakly(value) if weak else value)
+
+    @property
+    def value(self) -> Any:
+        """The object; KeyError once it has died."""
+        return known_key(self.held)
+
+    @property
+    def is_weak(self) -> bool:
+        return is_weak(self.held)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ConstantSource) and other.value is self.value
+        if self is other:
+            return True
+        if not isinstance(other, ConstantSource):
+            return False
+        if self.is_weak and other.is_weak:
+            return bool(self.held == other.held)
+        return self.is_weak == other.is_weak and other.held is self.held
 
     def __hash__(self) -> int:
-        return hash((ConstantSource, id(self.value)))
+        return hash((ConstantSource, self.held.address if self.is_weak else id(self.held)))
 
     def name(self) -> str:
         return self.label
@@ -163,11 +184,16 @@ class InstanceDictSource(Source):
 class ItemSource(Source):
     """``base[key]``; on exact dict, list and tuple read directly, else through ``__getitem__``.
 
-    ``key`` is a hashable constant, or an object that is its own key (a parameter, in an optimizer's state).
+    ``key`` is a hashable constant, or stands for an object that is its own key (a parameter, in an
+    optimizer's state), which it does not keep alive.
     """
 
     base: Source
     key: Any
+
+    def __post_init__(self) -> None:
+        if type(self.key) is not str and type(self.key) is not int:
+            object.__setattr__(self, "key", weakly(self.key))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, ItemSource):
@@ -178,11 +204,12 @@ class ItemSource(Source):
         return hash((self.base, self.key))
 
     def name(self) -> str:
-        key = repr(self.key) if is_constant(self.key) else f"<{type(self.key).__name__}>"
+        shown = is_constant(self.key) or is_weak(self.key)
+        key = repr(self.key) if shown else f"<{type(self.key).__name__}>"
         return f"{self.base.name()}[{key}]"
 
     def evaluate(self, scope: Scope) -> Any:
-        return self.base.evaluate(scope)[self.key]
+        return self.base.evaluate(scope)[known_key(self.key)]
 
 
 @_path

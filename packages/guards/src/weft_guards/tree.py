@@ -32,6 +32,7 @@ from .sources import (
     Source,
     TypeSource,
 )
+from .weak_keys import KeyOfParts, is_weak
 
 
 class Access(enum.IntEnum):  # whose hash C computes
@@ -60,7 +61,7 @@ _STEPS: dict[type[Source], Callable[[Any], tuple[AccessStep, ...]]] = {
     ClosureSource: lambda source: ((Access.CLOSURE, source.variable),),
     GlobalSource: lambda source: ((Access.GLOBAL, source.variable),),
     GlobalStateSource: lambda source: ((Access.GLOBAL_STATE, None),),
-    ConstantSource: lambda source: ((Access.CONSTANT, source.value),),
+    ConstantSource: lambda source: ((Access.CONSTANT, source.held),),
     AttributeSource: lambda source: ((Access.ATTRIBUTE, source.attribute),),
     InstanceDictSource: lambda source: (
         ((Access.INSTANCE_DICT, None),)
@@ -72,6 +73,11 @@ _STEPS: dict[type[Source], Callable[[Any], tuple[AccessStep, ...]]] = {
     TypeSource: lambda source: ((Access.TYPE, None),),
     CellContentsSource: lambda source: ((Access.CELL, None),),
 }
+
+
+def _has_parts(source: Source) -> bool:
+    known = source.key if type(source) is ItemSource else getattr(source, "held", None)
+    return type(known) is KeyOfParts
 
 
 @dataclass(eq=False)
@@ -98,6 +104,8 @@ class Node:
 
 
 def _operand_key(access: Access, operand: Any) -> Hashable:
+    if is_weak(operand):  # not by an address, at which another object may be once it has died
+        return access, operand
     if access is Access.CONSTANT:
         return access, id(operand)
     if access is Access.ITEM:
@@ -155,7 +163,7 @@ class Tree:
 
     def _walked(self, source: Source) -> Node:
         make_steps = _STEPS.get(type(source))
-        if make_steps is None:
+        if make_steps is None or _has_parts(source):
             return self._child(None, (Access.PYTHON, source), source)
         base: Source | None = getattr(source, "base", None)
         node = None if base is None else self.node(base)

@@ -24,6 +24,7 @@ from weft_guards import (
     TypeIs,
     saved_tensors_hooked,
     transform_active,
+    weak_references,
 )
 
 from .. import _frame_hook
@@ -329,7 +330,8 @@ class _Conversion:
             transformed.objects_slot,
             transformed.resumes,
         )
-        entry.watch(*guard_set.references(), *self._optimizers(result.guards))
+        read = itertools.chain.from_iterable(map(weak_references, transformed.objects))
+        entry.watch(*guard_set.references(), *read, *self._optimizers(result.guards))
         self._transformed_code = transformed.code
         if isinstance(result.ending, Break):
             original = self._converter._resume_functions.original(self._frame.code)

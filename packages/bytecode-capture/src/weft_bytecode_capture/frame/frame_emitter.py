@@ -20,6 +20,7 @@ from weft_guards import (
     Quantity,
     Source,
     TypeSource,
+    is_weak,
 )
 
 from ..code_objects.code_builder import CodeBuilder, is_code_constant
@@ -78,8 +79,19 @@ class FrameEmitter(CodeBuilder, Emitter):
         else:
             self.load_object(value)
 
+    def load_known(self, value: Any) -> None:
+        """Push a constant, an object that the entry keeps alive, or what a weak key stands for.
+
+        The entry is used only while that lives.
+        """
+        if is_weak(value):
+            self.load_callable(value)
+            self.call(0)
+        else:
+            self.load_constant(value)
+
     def load_source(self, source: Source) -> None:
-        if isinstance(source, ConstantSource):
+        if isinstance(source, ConstantSource) and not source.is_weak:
             self.load_constant(source.value)
         elif isinstance(source, ArgumentSource) and source.argument not in self._cells:
             self.load_local(source.argument)
@@ -256,7 +268,7 @@ class _SourceReader:
             case GlobalSource():
                 emitter.load_global(source.variable)
             case ConstantSource():
-                emitter.load_constant(source.value)
+                emitter.load_known(source.held)
             case AttributeSource():
                 self._base(source.base)
                 emitter.load_attribute(source.attribute)
@@ -314,7 +326,7 @@ class _SourceReader:
         self._emitter.call(1)
 
     def _subscript(self, key: Any) -> None:
-        self._emitter.load_constant(key)
+        self._emitter.load_known(key)
         self._emitter.load_subscript()
 
     def _computed(self, source: ComputedSource) -> None:

@@ -277,7 +277,7 @@ class FrameEvaluator:
     def wrap_result(self, value: Any) -> Variable:
         return wrap_new_value(self, value)
 
-    def wrap_known(self, value: Any, label: str | None = None) -> Variable:
+    def wrap_known(self, value: Any, label: str | None = None, weak: bool = False) -> Variable:
         if is_constant_value(value):
             return ConstantVariable(value)
         known = self.builder.held(value)
@@ -286,7 +286,7 @@ class FrameEvaluator:
         if label is None:
             named = isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType))
             label = value.__qualname__ if named else type(value).__name__
-        return self.builder.wrap(value, ConstantSource(str(label), value))
+        return self.builder.wrap(value, ConstantSource(str(label), value, weak))
 
     def sequence_iterator(self, iterable: Variable, elements: list[Variable]) -> Variable:
         return SequenceIteratorVariable(iterable, elements)

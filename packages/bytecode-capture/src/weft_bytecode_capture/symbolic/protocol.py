@@ -105,8 +105,11 @@ class Evaluator(Protocol):
         """A variable of a new Python value: constants, and tuples, lists, dicts and sets of them."""
         ...
 
-    def wrap_known(self, value: Any, label: str | None = None) -> Variable:
-        """A variable of an object that the guard set may hold itself: a library's or a class's own."""
+    def wrap_known(self, value: Any, label: str | None = None, weak: bool = False) -> Variable:
+        """A variable of an object that the guard set may hold itself: a library's or a class's own.
+
+        ``weak``: it is the program's, and guarded to be where it was found; it is not kept alive.
+        """
         ...
 
     def sequence_iterator(self, iterable: Variable, elements: list[Variable]) -> Variable:

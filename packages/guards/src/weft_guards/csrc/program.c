@@ -5,6 +5,10 @@ static int parse_expectation(const Program *program, Step *step, PyObject *objec
 {
     switch (step->operation) {
     case LOAD_ITEM:
+        if (step->number != 0) {
+            step->number = PyWeakref_CheckRef(object) ? WEAK_KEY : -1;
+            return 0;
+        }
         step->number = PyLong_CheckExact(object) ? PyLong_AsSsize_t(object) : -1;
         PyErr_Clear();
         return 0;
@@ -86,7 +90,9 @@ static int validate_step(const Program *program, const Step *step, Py_ssize_t en
              && step->target >= 0 && 2 * step->target <= step->number;
     } else if (step->operation == CHECK_KEYS) {
         valid = valid && PyTuple_CheckExact(step->object);
-    } else if (step->operation == CHECK_WEAK) {
+    } else if (step->operation == CHECK_WEAK
+               || (step->operation == LOAD_CONSTANT && step->number != 0)
+               || (step->operation == CHECK_CONTAINS && step->number & 2)) {
         valid = valid && PyWeakref_CheckRef(step->object);
     } else if (step->operation == LOAD_ATTRIBUTE || step->operation == CHECK_ATTRIBUTE
                || step->operation == LOAD_GLOBAL) {

@@ -19,10 +19,10 @@ typedef enum {
     LOAD_ARGUMENT,      /* number: slot */
     LOAD_CLOSURE,       /* number: index of the cell; loads its contents */
     LOAD_GLOBAL,        /* object: name; a missing one is looked up in the builtins */
-    LOAD_CONSTANT,      /* object */
+    LOAD_CONSTANT,      /* object; number: whether it is a weak reference to what is loaded */
     LOAD_ATTRIBUTE,     /* operand, object: name */
     LOAD_INSTANCE_DICT, /* operand */
-    LOAD_ITEM,          /* operand, object: key */
+    LOAD_ITEM,          /* operand, object: key; number: whether it is a weak reference to the key */
     LOAD_DICT_KEY,      /* operand, number: position */
     LOAD_TYPE,          /* operand */
     LOAD_CELL,          /* operand */
@@ -33,8 +33,8 @@ typedef enum {
     CHECK_NOT_IDENTITY, /* operand, object */
     CHECK_CONSTANT,     /* operand, object */
     CHECK_LENGTH,       /* operand, number */
-    CHECK_KEYS,         /* operand, object: tuple */
-    CHECK_CONTAINS,     /* operand, number: present, object: key */
+    CHECK_KEYS,         /* operand, object: tuple; number: whether references of a class in it are to keys */
+    CHECK_CONTAINS,     /* operand, number: present, and 2 where the key is behind a reference; object: key */
     CHECK_ATTRIBUTE,    /* operand, number: present, object: name */
     CHECK_TENSOR,       /* operand, object: see torch_access.h */
     CHECK_GLOBAL_STATE, /* object: see torch_access.h */
@@ -51,11 +51,13 @@ typedef enum {
     OPERATION_COUNT,
 } Operation;
 
+#define WEAK_KEY (-2)
+
 typedef struct {
     unsigned char operation;
     int operand;       /* the register read, -1 for none */
     int target;        /* of a load: the register written; CHECK_SECTION: its pairs */
-    Py_ssize_t number; /* see the operation; LOAD_ITEM: the key as an index, -1 when it is none */
+    Py_ssize_t number; /* see the operation; LOAD_ITEM: the key as an index, -1 when it is none, or WEAK_KEY */
     PyObject *object;  /* owned, may be NULL */
     union {            /* by the operation; kept small, for a model's steps to stay in the caches */
         struct { /* LOAD_ITEM: what was found last, `item` borrowed while the version stands;

@@ -88,16 +88,29 @@ static PyObject *load_instance_dict(Run *run, Step *step, PyObject *value)
     return getter->get(value, getter->closure);
 }
 
+/* What a weak reference refers to, a new reference; NULL without an exception where that has died. */
+static PyObject *referent(PyObject *reference)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *target = NULL;
+    (void)PyWeakref_GetRef(reference, &target); /* fails for other objects only */
+    return target;
+#else
+    PyObject *target = PyWeakref_GET_OBJECT(reference);
+    return target == Py_None ? NULL : Py_NewRef(target);
+#endif
+}
+
 /* A dict's version is unique among all dicts of the interpreter and changes with every change of
  * its items (PEP 509), so that an item found once is the item while the version stands. */
 #if PY_VERSION_HEX < 0x030D0000
-static PyObject *load_dict_item(Step *step, PyObject *dictionary)
+static PyObject *load_dict_item(Step *step, PyObject *dictionary, PyObject *key)
 {
     uint64_t version = ((PyDictObject *)dictionary)->ma_version_tag;
     if (dictionary == step->found.dictionary && version == step->found.version) {
         return Py_NewRef(step->found.item);
     }
-    PyObject *item = PyDict_GetItemWithError(dictionary, step->object);
+    PyObject *item = PyDict_GetItemWithError(dictionary, key);
     /* Comparing keys may have run Python code that changed the dict. */
     int unchanged = version == ((PyDictObject *)dictionary)->ma_version_tag;
     step->found.dictionary = item != NULL && unchanged ? dictionary : NULL;
@@ -106,16 +119,27 @@ static PyObject *load_dict_item(Step *step, PyObject *dictionary)
     return Py_XNewRef(item);
 }
 #else
-static PyObject *load_dict_item(Step *step, PyObject *dictionary)
+static PyObject *load_dict_item(Step *step, PyObject *dictionary, PyObject *key)
 {
-    return Py_XNewRef(PyDict_GetItemWithError(dictionary, step->object));
+    return Py_XNewRef(PyDict_GetItemWithError(dictionary, key));
 }
 #endif
 
 static PyObject *load_item(Run *run, Step *step, PyObject *container)
 {
+    if (step->number == WEAK_KEY) {
+        PyObject *key = referent(step->object);
+        if (key == NULL) {
+            return NULL;
+        }
+        run->ran_python |= !PyDict_CheckExact(container);
+        PyObject *item = PyDict_CheckExact(container) ? load_dict_item(step, container, key)
+                                                      : PyObject_GetItem(container, key);
+        Py_DECREF(key);
+        return item;
+    }
     if (PyDict_CheckExact(container)) {
-        return load_dict_item(step, container);
+        return load_dict_item(step, container, step->object);
     }
     Py_ssize_t index = step->number;
     if (index >= 0 && PyTuple_CheckExact(container)) {
@@ -180,7 +204,7 @@ static PyObject *load(Run *run, Step *step)
     case LOAD_GLOBAL:
         return load_global(frame, step->object);
     case LOAD_CONSTANT:
-        return Py_NewRef(step->object);
+        return step->number ? referent(step->object) : Py_NewRef(step->object);
     case LOAD_ATTRIBUTE:
         note_attribute(run, base, step->object);
         return PyObject_GetAttr(base, step->object);
@@ -270,8 +294,15 @@ static int check_length(Run *run, PyObject *value, Py_ssize_t expected)
     return length == expected;
 }
 
-/* Exact dicts with strings for keys are compared here, others by `keys_equal` in predicates/containers.py. */
-static int check_keys(Run *run, PyObject *value, PyObject *expected)
+static int refers_to(PyObject *reference, PyObject *value)
+{
+    PyObject *target = referent(reference);
+    Py_XDECREF(target);
+    return target != NULL && target == value;
+}
+
+/* Exact dicts whose keys are strings, or known by reference, are compared here, others by `keys_equal` in predicates/containers.py. */
+static int check_keys(Run *run, PyObject *value, PyObject *expected, int has_weak)
 {
     const Program *program = run->program;
     if (!PyDict_CheckExact(value)) {
@@ -285,7 +316,8 @@ static int check_keys(Run *run, PyObject *value, PyObject *expected)
     Py_ssize_t position = 0, index = 0;
     while (PyDict_Next(value, &position, &key, &item)) {
         PyObject *wanted = PyTuple_GET_ITEM(expected, index++);
-        if (key == wanted) {
+        if (key == wanted || (has_weak && PyWeakref_CheckRef(wanted)
+                              && !PyWeakref_CheckRefExact(wanted) && refers_to(wanted, key))) {
             continue;
         }
         if (!PyUnicode_CheckExact(key) || !PyUnicode_CheckExact(wanted)) {
@@ -300,11 +332,17 @@ static int check_keys(Run *run, PyObject *value, PyObject *expected)
     return 1;
 }
 
-static int check_contains(Run *run, PyObject *container, PyObject *key, int present)
+static int check_contains(Run *run, PyObject *container, const Step *step)
 {
+    int present = (int)step->number & 1;
+    PyObject *key = step->number & 2 ? referent(step->object) : Py_NewRef(step->object);
+    if (key == NULL) {
+        return 0;
+    }
     run->ran_python |= (Py_TYPE(container)->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
     int found = PyDict_CheckExact(container) ? PyDict_Contains(container, key)
                                              : PySequence_Contains(container, key);
+    Py_DECREF(key);
     return found < 0 ? -1 : found == present;
 }
 
@@ -333,19 +371,6 @@ static int check_real(const Step *step, PyObject *const *registers)
            && (step->number < 0 || (result != 0) == step->number);
 }
 
-static int refers_to(PyObject *reference, PyObject *value)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject *target = NULL;
-    (void)PyWeakref_GetRef(reference, &target); /* fails for other objects only */
-    Py_XDECREF(target);
-    return target == value;
-#else
-    /* A dead reference gives None, which no weak reference can have been made to. */
-    return value != Py_None && PyWeakref_GET_OBJECT(reference) == value;
-#endif
-}
-
 static int check(Run *run, const Step *step)
 {
     PyObject *const *registers = run->registers;
@@ -364,9 +389,9 @@ static int check(Run *run, const Step *step)
     case CHECK_LENGTH:
         return check_length(run, value, step->number);
     case CHECK_KEYS:
-        return check_keys(run, value, step->object);
+        return check_keys(run, value, step->object, step->number != 0);
     case CHECK_CONTAINS:
-        return check_contains(run, value, step->object, step->number != 0);
+        return check_contains(run, value, step);
     case CHECK_ATTRIBUTE:
         return check_attribute(run, value, step->object, step->number != 0);
     case CHECK_TENSOR:

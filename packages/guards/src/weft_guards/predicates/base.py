@@ -6,7 +6,8 @@ against it.  A predicate that raises does not hold.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+import weakref
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -68,6 +69,10 @@ class Predicate:
     def native_step(self, registers: Registers) -> NativeStep | None:
         """The step of the native check; None: :meth:`holds` is called."""
         return None
+
+    def references(self) -> Iterable[weakref.ref[Any]]:
+        """Weak references to the objects without which it never holds again."""
+        return ()
 
     def sources(self) -> tuple[Source, ...]:
         """The sources, besides the guard's own, that it reads: such guards are checked last."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Hashable, Iterator, Mapping
+import weakref
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from ..constants import constant_key, constants_equal, is_constant, same_key
+from ..constants import constant_key, is_constant, same_key
 from ..operations import NativeStep, Operation, Registers
 from ..sources import Scope
+from ..weak_keys import WeakKey, is_weak, known_key, weak_references, weakly
 from .base import Predicate, short_text, type_name
 
 
@@ -60,7 +62,19 @@ def keys_equal(expected: tuple[Any, ...], value: Any) -> bool:
     return len(keys) == len(expected) and all(map(same_key, expected, keys))
 
 
+def _weakly_known(keys: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple(map(weakly, keys))
+
+
+def _references(keys: Iterable[Any]) -> Iterator[WeakKey]:
+    for key in keys:
+        yield from weak_references(key)
+
+
 def _loose_key(value: Any) -> Hashable:
+    if is_weak(value):
+        known: Hashable = value
+        return known
     return constant_key(value) if is_constant(value) else ("is", id(value))
 
 
@@ -68,7 +82,8 @@ def _loose_key(value: Any) -> Hashable:
 class DictKeysAre(Predicate):
     """The dict's keys, in order: each the same object or equal to the expected one, of the same type.
 
-    Takes dicts, their subclasses and mapping proxies (``vars(cls)``).
+    Takes dicts, their subclasses and mapping proxies (``vars(cls)``).  Keys that are compared by identity are
+    not kept alive.
     """
 
     expected: tuple[Any, ...]
@@ -77,7 +92,10 @@ class DictKeysAre(Predicate):
     advice = "keep its keys and their order"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "expected", tuple(self.expected))
+        object.__setattr__(self, "expected", _weakly_known(self.expected))
+
+    def references(self) -> Iterator[WeakKey]:
+        return _references(self.expected)
 
     def holds(self, value: Any, scope: Scope) -> bool:
         return keys_equal(self.expected, value)
@@ -94,7 +112,11 @@ class DictKeysAre(Predicate):
         return f"type {type_name(type(value))}"
 
     def native_step(self, registers: Registers) -> NativeStep:
-        return Operation.CHECK_KEYS, registers.own, 0, self.expected
+        weak = any(type(key) is WeakKey for key in self.expected)
+        own_references = any(
+            isinstance(key, weakref.ref) for key in self.expected if not is_weak(key)
+        )
+        return Operation.CHECK_KEYS, registers.own, int(weak and not own_references), self.expected
 
     @property
     def follows_from_keys(self) -> bool:
@@ -108,24 +130,38 @@ def iter_set(value: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True, eq=False)
 class SetIs(Predicate):
-    """A set or frozenset of exactly these constants, each with its type."""
+    """A set or frozenset of exactly these constants, each with its type; not kept alive."""
 
     expected: frozenset[Any]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "expected", frozenset(self.expected))
-        constant_key(self.expected)
+        constant_key(frozenset(self.expected))
+        object.__setattr__(self, "expected", frozenset(_weakly_known(self.expected)))
+
+    def references(self) -> Iterator[WeakKey]:
+        return _references(self.expected)
 
     def holds(self, value: Any, scope: Scope) -> bool:
         if not issubclass(type(value), (set, frozenset)):
             return False
-        return constants_equal(self.expected, frozenset(iter_set(value)))
+        found = _weakly_known(iter_set(value))
+        return (
+            len(found) == len(self.expected) and frozenset(map(_member_key, found)) == self._keys()
+        )
+
+    def _keys(self) -> frozenset[Hashable]:
+        return frozenset(map(_member_key, self.expected))
 
     def identity(self) -> Hashable:
-        return constant_key(self.expected)
+        return len(self.expected), self._keys()
 
     def expected_text(self) -> str:
         return f"a set of {short_text(set(self.expected))}"
+
+
+def _member_key(member: Any) -> Hashable:
+    known: Hashable = member if is_weak(member) else constant_key(member)
+    return known
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,6 +172,12 @@ class SetOrderIs(Predicate):
     """
 
     expected: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "expected", _weakly_known(self.expected))
+
+    def references(self) -> Iterator[WeakKey]:
+        return _references(self.expected)
 
     def holds(self, value: Any, scope: Scope) -> bool:
         if not issubclass(type(value), (set, frozenset)):
@@ -165,8 +207,14 @@ class DictContains(Predicate):
     cost = 3
     advice = "set the key before the first call"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", weakly(self.key))
+
+    def references(self) -> Iterator[WeakKey]:
+        return weak_references(self.key)
+
     def holds(self, value: Any, scope: Scope) -> bool:
-        return (self.key in value) is self.present
+        return (known_key(self.key) in value) is self.present
 
     def identity(self) -> Hashable:
         return _loose_key(self.key), self.present
@@ -177,8 +225,11 @@ class DictContains(Predicate):
     def found_text(self, value: Any, scope: Scope) -> str:
         return f"{'no' if self.present else 'the'} such key"
 
-    def native_step(self, registers: Registers) -> NativeStep:
-        return Operation.CHECK_CONTAINS, registers.own, int(self.present), self.key
+    def native_step(self, registers: Registers) -> NativeStep | None:
+        if is_weak(self.key) and type(self.key) is not WeakKey:
+            return None
+        number = int(self.present) + 2 * is_weak(self.key)
+        return Operation.CHECK_CONTAINS, registers.own, number, self.key
 
     @property
     def follows_from_keys(self) -> bool:

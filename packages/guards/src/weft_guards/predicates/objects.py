@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
@@ -109,6 +109,9 @@ class IsObject(Predicate):
     def reference(self) -> weakref.ref[Any] | None:
         """The weak reference, None when the object is held."""
         return self._reference if self.weak else None
+
+    def references(self) -> Iterable[weakref.ref[Any]]:
+        return () if self.reference is None else (self.reference,)
 
     def holds(self, value: Any, scope: Scope) -> bool:
         return value is self.expected and value is not _DEAD

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from weft_guards import ArgumentSource, ConstantSource, ItemSource, Source, is_constant
+from weft_guards import ArgumentSource, ConstantSource, ItemSource, Source, is_constant, is_weak
 
 from ...sources import SelectedSource
 
@@ -161,11 +161,12 @@ def _place(source: Source) -> Source:
     if not _holds_object(source):
         return source
     if isinstance(source, ConstantSource):
-        return ItemSource(_HELD, id(source.value))
+        return ItemSource(_HELD, source.held.address if source.is_weak else id(source.held))
     changed: Any = source  # a dataclass with this field
     place = _place(changed.base)
-    if isinstance(source, ItemSource) and not is_constant(source.key):
-        return ItemSource(place, ("object", id(source.key)))
+    if isinstance(source, ItemSource) and _is_object(source.key):
+        address = source.key.address if is_weak(source.key) else id(source.key)
+        return ItemSource(place, ("object", address))
     made: Source = replace(changed, base=place)
     return made
 
@@ -173,9 +174,13 @@ def _place(source: Source) -> Source:
 _HELD = ConstantSource("an object by its address", None)
 
 
+def _is_object(key: Any) -> bool:
+    return is_weak(key) or not is_constant(key)
+
+
 def _holds_object(source: Source | None) -> bool:
     while source is not None:
-        if type(source) is ItemSource and not is_constant(source.key):
+        if type(source) is ItemSource and _is_object(source.key):
             return True
         if type(source) is ConstantSource and source is not _HELD:
             return True

@@ -247,7 +247,7 @@ class VariableBuilder:
             return
         self._equal_paths.add(key)
         if isinstance(first, ConstantSource):
-            evaluator.guard(source, IsObject(value))
+            evaluator.guard(source, IsObject(value, weak=first.is_weak))
         else:
             evaluator.guard(source, SameObject(first))
 

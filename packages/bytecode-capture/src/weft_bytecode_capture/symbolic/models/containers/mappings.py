@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import gc
+import itertools
 import reprlib
 import types
 from collections.abc import Mapping
@@ -14,11 +15,14 @@ from weft_guards import (
     ConstantSource,
     DictContains,
     DictKeysAre,
+    DictKeySource,
     HasAttribute,
     ItemSource,
     LengthIs,
     Source,
     TypeIs,
+    is_weak,
+    weakly,
 )
 
 from ....frame.emitter import Emitter
@@ -35,6 +39,12 @@ from ..builtins.methods import ContainerVariable
 from ..objects.finalizers import require_no_finalizer
 from ..objects.opaque import RefusedVariable
 from .sequences import TupleVariable
+
+_OWN_ITERATORS = (dict.__iter__, collections.OrderedDict.__iter__)  # in the order of insertion
+
+
+def _no_place(position: int) -> None:
+    return None
 
 
 class DictVariable(ContainerVariable):
@@ -82,10 +92,11 @@ class DictVariable(ContainerVariable):
             assert self.source is not None
             keys = tuple(values)
             evaluator.guard(self.source, DictKeysAre(keys))
+            place = self._key_place if type(values).__iter__ in _OWN_ITERATORS else _no_place
             read = self.entries
             entries: dict[HashedKey, Variable] = {}
             for position, (key, value) in enumerate(values.items()):
-                hashed = entry_key(evaluator, self._wrap_key(evaluator, key, position))
+                hashed = entry_key(evaluator, self._wrap_key(evaluator, key, place(position)))
                 if hashed in read:
                     entries[hashed] = read[hashed]
                 else:
@@ -93,16 +104,25 @@ class DictVariable(ContainerVariable):
             self.entries = entries
         return self.entries
 
-    def _wrap_key(self, evaluator: Evaluator, key: Any, position: int) -> Variable:
-        # The guard on the keys holds them by identity or equality.
+    def _key_place(self, position: int) -> Source | None:
+        assert self.source is not None
+        return DictKeySource(self.source, position)
+
+    def _wrap_key(self, evaluator: Evaluator, key: Any, place: Source | None) -> Variable:
+        # The guard on the keys knows them by identity or equality.
         if isinstance(key, tuple):
             known = evaluator.builder.held(key)
             if known is None:
-                known = TupleVariable([self._wrap_key(evaluator, part, position) for part in key])
-                known.source = ConstantSource("a key", key)
-                evaluator.builder.remember(key, known, known.source)
+                places = [place if place is None else ItemSource(place, n) for n in range(len(key))]
+                parts = map(self._wrap_key, itertools.repeat(evaluator), key, places)
+                known = TupleVariable(list(parts))
+                # A constant of a tuple with objects known weakly would give an equal one.
+                source = place if is_weak(weakly(key)) else ConstantSource("a key", key)
+                known.source = source
+                if source is not None:
+                    evaluator.builder.remember(key, known, source)
             return known
-        return evaluator.wrap_known(key)
+        return evaluator.wrap_known(key, weak=True)
 
     def lookup(self, evaluator: Evaluator, key: Variable) -> Variable | None:
         """The value of a key; None if absent."""

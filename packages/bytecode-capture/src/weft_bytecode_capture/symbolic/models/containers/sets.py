@@ -76,8 +76,9 @@ class SetVariable(ContainerVariable):
                 raise Unsupported("set of objects that are not constants", self.source.name())
             label = f"an element of {self.source.name()}"
             self._found_keys = [
-                element_key(evaluator, evaluator.builder.wrap(item, ConstantSource(label, item)))
+                element_key(evaluator, evaluator.builder.wrap(item, source))
                 for item in value
+                for source in (ConstantSource(label, item, weak=True),)
             ]
             self._members = self.kind(self._found_keys)
             for change, key in self._journal:

@@ -37,7 +37,7 @@ def _has_owner(evaluator: Evaluator, source: Source) -> bool:
     The graph holds no other: nothing would tell when the program has let go of it.
     """
     if isinstance(source, ConstantSource):
-        return True  # the guards hold it
+        return not source.is_weak  # the guards hold it
     frame = evaluator.state.frame
     scope = Scope(frame.arguments, frame.globals, frame.builtins, frame.closure)
     base: Source | None = getattr(source, "base", None)
