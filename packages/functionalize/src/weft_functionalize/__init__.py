@@ -17,6 +17,7 @@ from ._torch import new_integer as new_integer
 from ._torch import size_hint as size_hint
 from ._torch import storage_identity as storage_identity
 from .conversion import functionalize as functionalize
+from .counted_changes import count_writes as count_writes
 from .functional_graph import Constant as Constant
 from .functional_graph import FunctionalGraph as FunctionalGraph
 from .functional_graph import HeldValues as HeldValues
@@ -43,7 +44,6 @@ from .refused_operands import check_operands as check_operands
 from .regions import GIVES_ZERO_GRADIENTS as GIVES_ZERO_GRADIENTS
 from .run_again import run_again as run_again
 from .runtime import bind as bind
-from .runtime import count_writes as count_writes
 from .runtime import wrap as wrap
 from .symbolic_numbers import SYMBOLIC_TYPES as SYMBOLIC_TYPES
 from .symbolic_numbers import NumberNodes as NumberNodes

@@ -213,7 +213,10 @@ class _UserOutputs:
         for descriptor, value in zip(described, self._outputs, strict=True):
             if descriptor.graph_index is None and descriptor.alias is None:
                 index = bases[self._origins[id(value)]]
-                descriptor = replace(descriptor, alias=self._part_of_base(value, index))
+                part = self._part_of_base(value, index)
+                is_apart = isinstance(part, ViewOfOutput) and not part.shares_version
+                writes = version_of(value) if is_apart else 0
+                descriptor = replace(descriptor, alias=part, writes=writes)
             self._plan.descriptors.append(descriptor)
         for origin, index in bases.items():
             self._plan.descriptors.append(self._describe_base(origin, index))
@@ -316,7 +319,8 @@ class _UserOutputs:
                     shares_version=is_counted,
                     is_older=is_counted and self._is_written_behind(node, origin, given),
                 )
-            return replace(described, alias=view)
+            writes = 0 if view.shares_version else version_of(value)
+            return replace(described, alias=view, writes=writes)
         if not self._needs_base(origin):
             index = len(self._plan.values)
             self._plan.values.append((node, self._layout(node)))

@@ -16,6 +16,7 @@ from ._torch import (
     errors_unlogged,
     known_equal,
     storage_identity,
+    version_of,
 )
 from .aliased_outputs import OutputPlan, plan_outputs, shared_storage
 from .aten_normalization import NormalizedGraph, normalize
@@ -262,6 +263,7 @@ def _result(
     lifted: dict[int, torch.Tensor] = {}
     for old, recorded in enumerate(recorder.inputs):
         number = recorded.value if isinstance(recorded.value, (bool, int, float)) else None
+        is_tensor = isinstance(recorded.value, torch.Tensor)
         inputs[new_index[old]] = InputDescriptor(
             recorded.kind,
             recorded.node.name,
@@ -273,6 +275,7 @@ def _result(
             _is_exposed(recorder, recorded),
             _spared(plan, recorded),
             _is_held_by_views(recorder, old, recorded),
+            0 if old in mutated or not is_tensor else version_of(recorded.value),
         )
         if recorded.tensor is not None:
             lifted[new_index[old]] = recorded.tensor

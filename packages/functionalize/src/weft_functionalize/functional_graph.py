@@ -46,6 +46,8 @@ class InputDescriptor:
     write to the tensor before backward runs, since eager's autograd does not hold it and so allows that.
     ``spared`` are the graph's outputs that it does not hold it for, where it does for others.
     ``held_by_views``: it holds nothing but views, which keep their memory if the tensor gets another.
+    ``layout_changes``: how often autograd counts a change of what is not written to: of the layouts of its
+    views (``x[0].unsqueeze_(0)``).
     """
 
     kind: InputKind
@@ -58,6 +60,7 @@ class InputDescriptor:
     exposed: bool = False
     spared: frozenset[int] = frozenset()
     held_by_views: bool = False
+    layout_changes: int = 0
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 import torch.fx
 
 from ._torch import copy_all, expression_of, lazily_negated, refuse_writes
+from .counted_changes import count_writes, data_of_version
 from .functional_graph import (
     Constant,
     FunctionalGraph,
@@ -61,12 +61,6 @@ def wrap(
     return _Runtime(functional, compiled, constants or functional.lifted, records)
 
 
-def count_writes(positions: Sequence[int], computed: Sequence[Any]) -> None:
-    """Have autograd count a write to the tensor at each of the ``positions`` among a graph's results."""
-    if not torch.is_inference_mode_enabled():  # whose tensors count none
-        torch.autograd.graph.increment_version([computed[k] for k in positions])
-
-
 def bind(functional: FunctionalGraph, run: Compiled) -> Compiled:
     """``run``, which takes all inputs of the functional graph, with the lifted tensors bound."""
     size = len(functional.inputs)
@@ -93,7 +87,8 @@ def _is_trivial(functional: FunctionalGraph) -> bool:
         and not d.through
         for d in functional.outputs
     )
-    return plain and not specialized
+    relaid = any(d.layout_changes for d in functional.inputs)
+    return plain and not specialized and not relaid
 
 
 class _Runtime:
@@ -125,6 +120,7 @@ class _Runtime:
             and d.input_index is not None
         )
         self._mutated = frozenset(index for _, index, *_ in self._write_back)
+        self._relaid = [k for k, d in enumerate(functional.inputs) for _ in range(d.layout_changes)]
         # The tensors that are not mutated, once a call has shown which there are.
         self._others: tuple[int, ...] | None = None
         counts = getattr(compiled, "counts_writes", False)
@@ -176,6 +172,9 @@ class _Runtime:
     def _run_program(
         self, inputs: Sequence[Any], taken: Sequence[Any], every: Sequence[Any]
     ) -> tuple[Any, ...]:
+        # Before what backward saves is: none of it is out of date by these.
+        if self._relaid:
+            count_writes(self._relaid, every)
         computed = self._compiled(*taken)
         results: list[Any] = [None] * len(self._outputs)
         for k in self._older:
@@ -490,7 +489,7 @@ def _base_of(descriptor: OutputDescriptor) -> Callable[[torch.Tensor], torch.Ten
         return base if base.requires_grad else leaf(base)
 
     if not getattr(descriptor.alias, "shares_version", True):
-        return operator.attrgetter("data")
+        return data_of_version(descriptor.writes)
     if not descriptor.requires_grad:
         return detached
     if descriptor.unrecorded:
