@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _Key: Any = torch._C.DispatchKey
 _KeySet: Any = torch._C.DispatchKeySet
+_TRACER: Any = torch._C._parse_dispatch_key("Tracer")  # the one key without a name in the class
 
 
 def _raw_keys(*names: str) -> int:
@@ -117,12 +118,13 @@ def torch_dispatch_modes() -> int:
 
 
 def transform_active() -> bool:
-    """Whether tensors may stand for others: in a functorch transform, or with dual tensors about.
+    """Whether tensors may stand for others: in a functorch transform, in a trace, or with dual tensors about.
 
-    A transform (vmap, grad, ...) runs in one thread; a level of forward-mode gradients is the process's.
+    A transform (vmap, grad, ...) and a trace (``torch.jit.trace``, which records operators and knows
+    nothing of a compiled program) run in one thread; a level of forward-mode gradients is the process's.
     """
     included = torch._C._dispatch_tls_is_dispatch_key_included
-    if included(_Key.FuncTorchDynamicLayerFrontMode):
+    if included(_Key.FuncTorchDynamicLayerFrontMode) or included(_TRACER):
         return True
     return forward_ad._current_level >= 0
 
@@ -307,6 +309,7 @@ def _state_difference(
         torch.inference_mode(),
         torch.autocast("cpu", dtype=torch.float16, cache_enabled=False),
         forward_ad.dual_level(),
+        torch._C._IncludeDispatchKeyGuard(_TRACER),
         torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor),
         torch.autograd.graph.save_on_cpu(),
     ]
@@ -330,10 +333,10 @@ def connect(native: ModuleType, current: Callable[[], GlobalState]) -> NativeTor
         stack.enter_context(without_torch_function())
         samples = _sample_tensors()
         described = tuple((tensor, tensor._cdata, dispatch_keys(tensor)) for tensor in samples)
-        functorch_key = int(_Key.FuncTorchDynamicLayerFrontMode)
+        keys = int(_Key.FuncTorchDynamicLayerFrontMode), int(_TRACER)
         dual_levels = vars(forward_ad)  # with the level in ``_current_level``
         problem: str | None = native.connect(
-            library, described, functorch_key, dual_levels, innermost_hooks, _FAITHFUL_HOOKS
+            library, described, keys, dual_levels, innermost_hooks, _FAITHFUL_HOOKS
         )
         if problem is not None:
             return problem

@@ -95,6 +95,7 @@ static const struct {
 static Py_ssize_t tensor_offset;  /* of the at::Tensor in its Python object; 0: not known */
 static Py_ssize_t keys_offset;    /* of the dispatch keys in the TensorImpl; 0: not known */
 static uint16_t functorch_key;    /* the dispatch key that functorch's transforms include */
+static uint16_t tracer_key;       /* the dispatch key that torch.jit.trace includes */
 static PyObject *dual_levels;     /* the module with the level of forward-mode gradients, a dict */
 static PyObject *dual_level_name;
 static PyObject *innermost_hooks; /* gives the hooks for saved tensors that count, or None */
@@ -278,10 +279,10 @@ int tensor_storage_offset(PyObject *tensor, int64_t *offset)
     return torch.storage_offset(tensor_handle(tensor), offset) == 0;
 }
 
-/* Whether tensors may stand for others: in a functorch transform, or dual tensors. */
+/* Whether tensors may stand for others: in a functorch transform, in a trace, or dual tensors. */
 static int transform_active(void)
 {
-    if (torch.dispatch_key_included(functorch_key)) {
+    if (torch.dispatch_key_included(functorch_key) || torch.dispatch_key_included(tracer_key)) {
         return 1;
     }
     PyObject *level = PyDict_GetItem(dual_levels, dual_level_name);
@@ -470,16 +471,18 @@ static PyObject *connect(PyObject *module, PyObject *args)
 {
     const char *library;
     PyObject *samples, *levels, *hooks, *faithful;
-    int key;
-    if (!PyArg_ParseTuple(args, "sO!iO!OO!:connect", &library, &PyTuple_Type, &samples, &key,
-                          &PyDict_Type, &levels, &hooks, &PySet_Type, &faithful)) {
+    int of_transforms, of_traces;
+    if (!PyArg_ParseTuple(args, "sO!(ii)O!OO!:connect", &library, &PyTuple_Type, &samples,
+                          &of_transforms, &of_traces, &PyDict_Type, &levels, &hooks, &PySet_Type,
+                          &faithful)) {
         return NULL;
     }
     PyObject *name = PyUnicode_InternFromString("_current_level");
     if (name == NULL) {
         return NULL;
     }
-    functorch_key = (uint16_t)key;
+    functorch_key = (uint16_t)of_transforms;
+    tracer_key = (uint16_t)of_traces;
     Py_XSETREF(dual_level_name, name);
     Py_XSETREF(dual_levels, Py_NewRef(levels));
     Py_XSETREF(innermost_hooks, Py_NewRef(hooks));
@@ -578,7 +581,7 @@ static PyObject *read_global_state(PyObject *module, PyObject *device_types)
 
 PyMethodDef torch_access_methods[] = {
     {"connect", connect, METH_VARARGS,
-     "connect(library, samples, functorch_key, dual_levels, innermost_hooks, faithful_hooks) -> None, or a "
+     "connect(library, samples, (functorch_key, tracer_key), dual_levels, innermost_hooks, faithful_hooks) -> None, or a "
      "sentence saying why it failed"},
     {"device_types", device_types, METH_NOARGS, "torch's numbers of device types, by name"},
     {"read_tensor", read_tensor, METH_O,
