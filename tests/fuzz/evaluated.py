@@ -71,7 +71,8 @@ def _place(tensor: torch.Tensor) -> Any:
         return id(tensor)
     flags = tensor.dtype, tensor.is_conj(), tensor.is_neg()
     steps = [step for n, step in zip(tensor.shape, tensor.stride(), strict=True) if n != 1]
-    return tensor.data_ptr(), tensor.shape, *steps, *flags
+    where = tensor.untyped_storage()._cdata, tensor.storage_offset()  # no elements have no address
+    return *where, tensor.shape, *steps, *flags
 
 
 def _apart(result: torch.Tensor) -> torch.Tensor:
