@@ -230,3 +230,18 @@ def cycles(x, which):
 
 def test_chains_of_contexts_in_cycles():
     check(cycles, [(X, 0), (X, 1), (X, 2)], fullgraph=False)
+
+
+def made_without_arguments(x):
+    """``__new__`` alone takes any arguments."""
+    made = [kind.__new__(kind) for kind in (UnicodeEncodeError, UnicodeDecodeError, SyntaxError)]
+    found = [str(error) for error in made]
+    try:
+        UnicodeDecodeError("utf-8")
+    except TypeError as error:
+        found.append(str(error))
+    return found, x + 1
+
+
+def test_exceptions_that_are_not_initialised():
+    check(made_without_arguments, [(torch.ones(2),)], fullgraph=False)

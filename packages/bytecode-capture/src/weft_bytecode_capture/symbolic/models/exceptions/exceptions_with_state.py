@@ -49,7 +49,14 @@ class ExceptionWithStateVariable(ExceptionVariable):
 def new_with_state(
     evaluator: Evaluator, kind: type[BaseException], arguments: Arguments, keywords: Keywords
 ) -> Variable:
-    """An instance; ``OSError(number, text)`` makes one of the class that stands for the number."""
-    values = [argument.snapshot() for argument in arguments]
-    equal: Any = evaluator.pure(bare_exception, kind, values, snapshots(keywords))
+    """An instance; ``OSError(number, text)`` makes one of the class that stands for the number.
+
+    :raises Unsupported: ``__init__``, which need not follow, takes no such arguments.
+    """
+    values, named = [argument.snapshot() for argument in arguments], snapshots(keywords)
+    made: Any = evaluator.pure(kind.__new__, kind, *values, **named)
+    try:
+        equal = bare_exception(kind, values, named)
+    except Exception as error:  # of arguments: what the class says of them
+        raise Unsupported("exception class with a constructor", repr(type(made))) from error
     return ExceptionWithStateVariable(equal, arguments, keywords)
