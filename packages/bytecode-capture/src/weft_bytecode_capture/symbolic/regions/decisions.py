@@ -131,7 +131,8 @@ class RegionDecisions:
         self._short: set[ProgramPoint] = set()
         self._varying: dict[ProgramPoint, list[Mapping[Dim, VaryingSize]]] = {}  # of each attempt
         self._unassumed: set[ProgramPoint] = set()
-        self._heads: dict[ProgramPoint, ProgramPoint] = {}  # of loops kept from within an iteration
+        # Of loops kept from within an iteration: the head, and the test that comes first.
+        self._heads: dict[ProgramPoint, tuple[ProgramPoint, ProgramPoint]] = {}
         self._whole: set[ProgramPoint] = set()
 
     def refuse(self, refusal: RegionRefused) -> None:
@@ -158,9 +159,13 @@ class RegionDecisions:
         if refusal.unassumed and place not in self._unassumed:
             self._unassumed.add(place)
             return
-        head = self._heads.get(place)
-        if head is not None and head not in self._whole:
+        loop = self._heads.get(place)
+        if loop is not None and loop[0] not in self._whole:
+            head, test = loop
             self._whole.add(head)
+            # What was refused there is a branch in the iterations that began within one.
+            if (report := self._refused.pop(test, None)) is not None:
+                self.unkept.remove(report)
             return
         if refusal.peel and place not in self._peeled:
             self._peeled.add(place)
@@ -219,9 +224,9 @@ class RegionDecisions:
         """Whether the body of the loop at ``place`` relies on the loop's test."""
         return place not in self._unassumed
 
-    def note_within(self, place: ProgramPoint, head: ProgramPoint) -> None:
-        """A loop with this head is tried from within an iteration, at ``place``; else as a whole."""
-        self._heads[place] = head
+    def note_within(self, place: ProgramPoint, head: ProgramPoint, test: ProgramPoint) -> None:
+        """A loop with this head is tried from within an iteration, at ``place``; else whole, from ``test`` on."""
+        self._heads[place] = head, test
 
     @property
     def keep_whole_loops(self) -> bool:

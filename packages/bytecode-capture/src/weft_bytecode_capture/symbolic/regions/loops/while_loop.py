@@ -101,8 +101,10 @@ def keep_while(
     ``asked`` is None where the test is known to hold the first time.  Gives whether an iteration has returned
     from the frame, and what; None if none does.
     """
-    if asked is not None and _first_test(evaluator, loop) not in (None, loop.place[1]):
-        evaluator.state.cache.regions.note_within(loop.place, loop.head)
+    first = None if asked is None else _first_test(evaluator, loop)
+    if first is not None and first != loop.place[1]:
+        test = (evaluator.code, first)
+        evaluator.state.cache.regions.note_within(loop.place, loop.head, test)
     return _WhileLoop(evaluator, loop, asked).run(predicate)
 
 
