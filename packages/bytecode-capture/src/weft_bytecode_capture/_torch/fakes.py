@@ -399,5 +399,8 @@ def runs_on_no_fakes(error: Exception) -> bool:
 FAKES_TAKE_SIZES_OF_DATA = torch.__version__ >= "2.13"
 """Whether fake tensors are written and sliced without asking for a size that depends on data."""
 
+STEPS_ASK_FOR_SIZES = torch.__version__ < "2.13"
+"""Whether the steps in C++ of operators, ``matmul`` among them, ask fakes for sizes that are symbols."""
+
 POOLING_ASKS_FOR_RESTS = torch.__version__ < "2.13"
 """Whether meta functions of pooling ask whether the last window is whole."""

@@ -32,7 +32,7 @@ from weft_guards import (
 
 from ..._torch import enable_python_dispatcher, storage_identity
 from ..._torch.fake_mode_on_demand import EnvironmentOnDemand
-from ..._torch.fakes import FakeTensorMode, as_computed, as_view_of
+from ..._torch.fakes import STEPS_ASK_FOR_SIZES, FakeTensorMode, as_computed, as_view_of
 from ..._torch.symbols import (
     GuardOnDataDependentSymNode,
     ShapeEnv,
@@ -304,10 +304,11 @@ class ShapeSymbols:
         """A context for whatever computes with the symbols: how undecided questions on sizes are answered.
 
         Where a size may be 1, nothing is decided by its being 1 that holds for other sizes too.  Meta
-        functions call operators that only their Python versions can evaluate on symbols.
+        functions call operators that only their Python versions can evaluate on symbols, and until torch 2.13
+        so do programs, on those that a loop has for its sizes and counters.
         """
         contexts = ExitStack()
-        if self.any_symbolic:
+        if self.any_symbolic or (STEPS_ASK_FOR_SIZES and self.number_of_symbols):
             contexts.enter_context(enable_python_dispatcher())
         if self._one_is_a_size:
             contexts.enter_context(oblivious_of_one())
