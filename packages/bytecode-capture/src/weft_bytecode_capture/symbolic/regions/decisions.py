@@ -225,7 +225,7 @@ class RegionDecisions:
         return place not in self._unassumed
 
     def note_within(self, place: ProgramPoint, head: ProgramPoint, test: ProgramPoint) -> None:
-        """A loop with this head is tried from within an iteration, at ``place``; else whole, from ``test`` on."""
+        """A loop with this head is tried from within an iteration, at ``place``; else from ``test`` on."""
         self._heads[place] = head, test
 
     @property
