@@ -240,9 +240,9 @@ class _UserOutputs:
             position = next(k for k, output in enumerate(self._outputs) if output is first)
             made_of = None if first is value else position
             view = replace(view, shares_version=False, made_of=made_of)
-            return replace(view, is_view=value._is_view())
+            return replace(view, is_view=self._is_view(value))
         is_older = self._is_written_behind(node, origin, whole)
-        return replace(view, is_view=value._is_view() or is_older, is_older=is_older)
+        return replace(view, is_view=self._is_view(value) or is_older, is_older=is_older)
 
     def _first_of_version(self, value: torch.Tensor, base: torch.fx.Node) -> torch.Tensor | None:
         """The first output that counts writes as ``value`` does; None where the base does too."""
@@ -315,7 +315,7 @@ class _UserOutputs:
                 )
                 view = replace(
                     view,
-                    is_view=value._is_view(),
+                    is_view=self._is_view(value),
                     shares_version=is_counted,
                     is_older=is_counted and self._is_written_behind(node, origin, given),
                 )
@@ -327,6 +327,16 @@ class _UserOutputs:
             self._note_gradients(index, [value])
             return replace(described, graph_index=index, writes=version_of(value))
         return described  # regenerated from the base
+
+    def _is_view(self, value: torch.Tensor) -> bool:
+        """Whether a result was made as a view, of inference tensors too, where ``detach`` is none.
+
+        Autograd knows no views of those, and refuses writes to them outside inference mode, but for what
+        ``detach`` gives.
+        """
+        if not value.is_inference():
+            return value._is_view()
+        return self._recorder.node_of(value) not in self._detached(value)[:1]
 
     def _is_written_behind(
         self, view: torch.fx.Node, origin: torch.fx.Node, given: torch.Tensor

@@ -16,6 +16,7 @@ import torch
 
 from ..._torch import (
     OpOverload,
+    argument_names,
     runs_in_backward,
     same_dispatch,
     shares_operands,
@@ -35,6 +36,7 @@ from ..._torch.fakes import (
     known_numbers,
 )
 from ..._torch.symbols import has_known_sizes, has_symbolic_layout, has_unbacked_symbols
+from ...unsupported import Unsupported
 from .fake_corrections import (
     as_kernel_computes,
     has_eager_strides,
@@ -121,6 +123,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         kind, by_element = self._operators.get(func) or self._examine(func)
         if func in self._writing:
             self._places.clear()
+            _refuse_outside_inference_mode(func, args, kwargs)
         if func is _NONZERO and args[0].is_inference():
             return self._places_in(args[0], types)
         if kind is None and func is _LIFT:
@@ -500,3 +503,21 @@ _LIFTS = frozenset({_LIFT, torch.ops.aten.lift_fresh_copy.default})
 
 _UNMARKED_VIEWS = frozenset({torch.ops.aten._unsafe_view.default})
 """Operators that give a view although their schema does not say so: matmuls of several dims end with one."""
+
+
+def _refuse_outside_inference_mode(
+    func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Refuse a write that eager may: fakes of views of inference tensors take it.
+
+    Eager takes some, to what ``detach()`` gives.
+    """
+    if torch.is_inference_mode_enabled() or not isinstance(func, OpOverload):
+        return
+    given = dict(zip(argument_names(func), args, strict=False)) | dict(kwargs)
+    names = argument_names(func)
+    for position in written_operands(func):
+        written = given.get(names[position])
+        for tensor in written if isinstance(written, (list, tuple)) else (written,):
+            if isinstance(tensor, torch.Tensor) and tensor.is_inference():
+                raise Unsupported("write to an inference tensor outside inference mode", str(func))
