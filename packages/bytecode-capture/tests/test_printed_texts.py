@@ -26,6 +26,19 @@ def shapes(x):
     return x + 1
 
 
+SHRUNK = {str(i) for i in range(200)}
+for i in range(5, 200):
+    SHRUNK.remove(
+        str(i)
+    )  # few elements in a table of many places: in another order than in a new set
+HELD = [frozenset(SHRUNK), {"in": SHRUNK}]
+
+
+def sets(x):
+    print(SHRUNK, HELD, f"{SHRUNK!r:>80}", str([SHRUNK]), (SHRUNK, 1))
+    return x + 1
+
+
 def separators(x):
     print("a", 2, sep="-", end="!")
     print()
@@ -86,7 +99,16 @@ def where_it_is_checked(x):
     return x + 1
 
 
-ONE_GRAPH = [shapes, separators, tensors, as_they_are_printed, in_turn, in_a_loop, by_a_helper]
+ONE_GRAPH = [
+    shapes,
+    sets,
+    separators,
+    tensors,
+    as_they_are_printed,
+    in_turn,
+    in_a_loop,
+    by_a_helper,
+]
 ONE_GRAPH += [refused, where_it_is_checked]
 
 

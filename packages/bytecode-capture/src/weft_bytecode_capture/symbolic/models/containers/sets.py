@@ -127,9 +127,7 @@ class SetVariable(ContainerVariable):
     def printable(self, evaluator: Evaluator) -> Any:
         items = [item.printable(evaluator) for item in self.iterate(evaluator)]
         made = self.kind(items)
-        if list(made) != items:  # the table of another history has another order
-            raise Unsupported("value is not a constant", repr(self))
-        return made
+        return made if list(made) == items else _ordered(self.kind, items)
 
     def binary_operation(
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
@@ -225,6 +223,13 @@ _COMBINATIONS: dict[str, Callable[[Any, Any], Any]] = {
 _IN_PLACE: dict[str, Callable[[Any, Any], Any]] = {
     "iand": operators.iand, "ior": operators.ior, "isub": operators.isub, "ixor": operators.ixor,
 }  # fmt: skip
+
+
+def _ordered(kind: type, items: list[Any]) -> Any:
+    """What is printed as an exact set whose table, of another history, gives the elements in this order."""
+    text = f"{{{', '.join(map(repr, items))}}}"
+    text = text if kind is set else f"frozenset({text})"
+    return type(kind.__name__, (kind,), {"__repr__": lambda self: text})(items)
 
 
 class SetIteratorVariable(SequenceIteratorVariable):
