@@ -42,11 +42,16 @@ def cpu_of(options: CppOptions) -> Cpu:
     if lanes is None and options.architecture not in (None, "native"):
         lanes = 16 if options.architecture == "x86-64-v4" else 8
     if lanes is None:
-        lanes = 16 if flags >= _AVX512 else 8 if "avx2" in flags else 4
+        lanes = 16 if has_avx512() else 8 if "avx2" in flags else 4
     return Cpu(lanes, _cache_bytes(), _told("vendor_id"))
 
 
 _AVX512 = frozenset(("avx512f", "avx512bw", "avx512dq", "avx512vl"))
+
+
+def has_avx512() -> bool:
+    """Whether this processor has the parts of AVX-512 that kernels are compiled for."""
+    return cpu_flags() >= _AVX512
 
 
 @functools.cache

@@ -29,7 +29,7 @@ class CppOptions:
     ``unoptimized_length``: characters of source from which a program is compiled without optimization, in an
     eighth of the time, for tests of what programs compute; None: ``$WEFT_UNOPTIMIZED_LENGTH``, or never.
     ``matmul_library``: the library of large float32 matmuls, "torch" for the one that torch uses, "onednn",
-    or "auto" for oneDNN where torch's is MKL on a processor that it is not tuned for.
+    or "auto" for oneDNN where torch's is MKL on a processor whose AVX-512 it leaves unused.
     ``eager_numerics``: programs give eager's bits, by loops where these do, else by eager's own calls.
     """
 

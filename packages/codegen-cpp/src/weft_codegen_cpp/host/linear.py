@@ -4,8 +4,10 @@ torch multiplies float32 matrices with MKL, which runs its AVX2 code on processo
 make.  oneDNN chooses by instruction set alone: on an AMD processor with AVX-512 it takes half of MKL's time
 (512 x 384 by 384 x 1536 on two threads: 1.3 ms, MKL 2.8 ms), with weights in either order and without packing
 them first.  It allocates its result, and a call costs about 8 µs more, so small matmuls stay where they are.
-So do those whose left matrix lies transposed, as of a weight's gradient: the operator copies that first
-(1024 x 128 transposed by 1024 x 128 on two threads: 0.5 ms, MKL 0.21 ms).
+Without AVX-512 MKL's code is what such a processor does best (one thread of a Zen 3: oneDNN takes 0.9 to 1.3
+of MKL's time over 13 sizes), so all stay there.  So do those whose left matrix lies transposed, as of a
+weight's gradient: the operator copies that first (1024 x 128 transposed by 1024 x 128 on two threads: 0.5 ms,
+MKL 0.21 ms).
 
 On one thread torch runs convolutions with 1 x 1 windows as matmuls in MKL; oneDNN takes half of that time
 too (512 channels of 28 x 28 to 128: 0.58 ms, MKL 1.03 ms, channels-last 0.46 ms).
@@ -24,7 +26,7 @@ from weft_loop_ir.contractions import matmul_operands
 from weft_loop_ir.guesses import LIBRARY_EXTENT, guessed
 
 from weft_codegen_cpp import _torch
-from weft_codegen_cpp.cpu import cpu_of
+from weft_codegen_cpp.cpu import cpu_of, has_avx512
 from weft_codegen_cpp.options import CppOptions
 
 aten = torch.ops.aten
@@ -56,7 +58,7 @@ def uses_onednn(options: CppOptions) -> bool:
     if options.eager_numerics or not _torch.has_linear():
         return False
     if options.matmul_library == "auto":
-        return cpu_of(options).vendor not in (None, "GenuineIntel")
+        return has_avx512() and cpu_of(options).vendor not in (None, "GenuineIntel")
     return options.matmul_library == "onednn"
 
 

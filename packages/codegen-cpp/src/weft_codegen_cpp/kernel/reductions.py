@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sympy
 import torch
-from weft_loop_ir.bodies import REDUCTIONS
+from weft_loop_ir.bodies import REDUCTIONS, Store
 from weft_loop_ir.unsupported import Unsupported
 
-from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Text
+from weft_codegen_cpp.kernel.body_printer import BodyPrinter, Scope, Text
 from weft_codegen_cpp.kernel.expressions import COMPUTE_TYPE, indent
 
 SIMPLE = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
@@ -45,7 +46,7 @@ class ReductionSet:
     """Collects the accumulators of one stage while its body is printed.
 
     ``is_row``: lanes are parts of one result.  ``repeatable``: a run of steps may be made again, since they
-    write nothing.
+    write nothing, or since it then reads what they wrote (``is_read_again``).
     """
 
     def __init__(
@@ -56,12 +57,15 @@ class ReductionSet:
         *,
         is_row: bool = False,
         repeatable: bool = False,
+        is_read_again: bool = False,
     ) -> None:
         self._prefix = prefix
         self._position = position
         self._varying = varying  # accumulators hold vectors
         self._is_row = is_row
         self._repeatable = repeatable
+        self._is_read_again = is_read_again
+        self._order: list[str] = []  # the accumulator of each reduction
         self.accumulators: dict[str, Accumulator] = {}
         self.results: dict[str, Result] = {}
         self._by_value: dict[tuple[str, str], str] = {}
@@ -74,6 +78,7 @@ class ReductionSet:
         shared = "moments" if kind in MOMENTS else kind
         known = self._by_value.get((shared, value.code))
         name = known or f"{self._prefix}{shared}{len(self.accumulators)}"
+        self._order.append(name)
         if known is None:
             self._by_value[shared, value.code] = name
             self._step(printer, kind, name, value)
@@ -98,8 +103,7 @@ class ReductionSet:
             arguments = f"{operand}, {printer.vector(position) if self._varying else position.code}"
         elif kind in MOMENTS and self._repeatable and single is not None:
             self.accumulators[name] = Accumulator(name, "WideMoments", True, True, True)
-            place, copy = ("0", "which") if self._is_row else ("which", "0")
-            printer.emit(f"{name}[{place}].step({printer.scope.tag}, {copy}, {single});")
+            self._step_wide(printer, name, single)
             return
         elif kind in MOMENTS:
             type_name = f"Moments<{x}>"
@@ -110,6 +114,18 @@ class ReductionSet:
         is_moments = kind in MOMENTS
         self.accumulators[name] = Accumulator(name, type_name, sums or is_moments, is_moments)
         printer.emit(f"{name}[which].step({printer.scope.tag}, {arguments});")
+
+    def _step_wide(self, printer: BodyPrinter, name: str, value: str) -> None:
+        place, copy = ("0", "which") if self._is_row else ("which", "0")
+        printer.emit(f"{name}[{place}].step({printer.scope.tag}, {copy}, {value});")
+
+    def steps_on(self, stores: Sequence[Store], scope: Scope) -> list[str]:
+        """The steps of a run that is repeated, each on what one of ``stores`` left, in reductions' order."""
+        printer = BodyPrinter(scope)
+        for name, store in dict(zip(self._order, stores, strict=True)).items():
+            value = printer.to_dtype(printer.load(store.buffer, store.index), torch.float32)
+            self._step_wide(printer, name, printer.vector(value))
+        return printer.lines
 
     @property
     def rescales(self) -> bool:
@@ -173,7 +189,10 @@ class ReductionSet:
         ask = [f"{each} again |= {a.name}[which].rescale();" for a in wide]
         restart = [f"if (again) {each} {a.name}[which].restart();" for a in wide]
         body = [*run, "again = false;", *ask, *restart]
-        return ["for (bool again = true; again;) {", *indent(body), "}"]
+        head = "for (bool again = true; again;) {"
+        if self._is_read_again:
+            head = "for (bool again = true, repeats = false; again; repeats = true) {"
+        return [head, *indent(body), "}"]
 
     def _summed(self) -> list[Accumulator]:
         return [a for a in self.accumulators.values() if not a.is_moments]

@@ -22,6 +22,7 @@ from weft_codegen_cpp.kernel.loop_nests import (
 )
 from weft_codegen_cpp.kernel.loop_structure import calls_functions
 from weft_codegen_cpp.kernel.reductions import ReductionSet
+from weft_codegen_cpp.kernel.stored_values import reduced_stores
 from weft_codegen_cpp.kernel.tiles import print_tile_reads
 
 ROW_COPIES = 4  # accumulators of a row reduction
@@ -79,13 +80,23 @@ class StagePrinter:
             position = position * variable.size + variable.symbol
         return position
 
-    def _reductions(self, stage: Stage, number: int, is_row: bool) -> ReductionSet:
-        """The accumulators of a stage with vectors: steps repeat where only results are stored."""
+    def _reductions(
+        self, stage: Stage, number: int, is_row: bool, *, is_read_again: bool = False
+    ) -> ReductionSet:
+        """The accumulators of a stage with vectors: steps repeat where only results are stored.
+
+        ``is_read_again``: so they do where all that is reduced is read from where the stage stores it.
+        """
         stored = (stage.body.at(store.value) for store in stage.body.stores())
         only_results = all(isinstance(value, Reduction) for value in stored)
-        repeatable = only_results and not stage.is_sequential
+        repeatable = (only_results and not stage.is_sequential) or is_read_again
         return ReductionSet(
-            f"s{number}_", self._position(stage), True, is_row=is_row, repeatable=repeatable
+            f"s{number}_",
+            self._position(stage),
+            True,
+            is_row=is_row,
+            repeatable=repeatable,
+            is_read_again=is_read_again,
         )
 
     def _column_stage(self, stage: Stage, number: int) -> list[str]:
@@ -132,17 +143,19 @@ class StagePrinter:
         """Lanes along one inner loop, which becomes the innermost."""
         symbol = self.plan.inner[number]
         vector = next(v for v in stage.inner if v.symbol == symbol)
-        reductions = self._reductions(stage, number, True)
-        printer = BodyPrinter(self.layout.scope(symbol, "tag"), reductions.reduce)
+        scope = self.layout.scope(symbol, "tag")
+        kept = reduced_stores(stage, scope)
+        reductions = self._reductions(stage, number, True, is_read_again=bool(kept))
+        printer = BodyPrinter(scope, reductions.reduce)
         stage.body.replay(printer)
         is_light = not calls_functions(stage.body)
         copies = ROW_COPIES if reductions.accumulators and is_light else 1
         name = vector.symbol.name
         lines = reductions.declare(str(copies))
-        step = [f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{"]
-        step += [*indent(["(void)which;", *printer.lines]), "};"]
+        step = _step(name, printer.lines)
+        again = _step(name, reductions.steps_on(kept, scope)) if kept else []
         others = tuple(v for v in stage.inner if v.symbol != symbol)
-        lines += self._row_nest(reductions, others, vector, copies, step)
+        lines += self._row_nest(reductions, others, vector, copies, step, again)
         if reductions.accumulators:
             lines += reductions.join(copies)
             after = BodyPrinter(self.layout.scope(None, "One{}"))
@@ -158,21 +171,24 @@ class StagePrinter:
         vector: LoopVariable,
         copies: int,
         step: list[str],
+        again: list[str],
     ) -> list[str]:
         """The loops of a row stage, ``vector`` innermost; a long total in chunks.
 
         ``step`` defines the function that runs the body once: it sees the variables of the other loops.
+        ``again`` defines what runs in its place where a run is repeated, if not the same.
         """
         name, size = vector.symbol.name, size_of(vector)
         extent = static_int(vector.size)
         number = str(copies)
         chunk = CHUNK * copies * self.layout.lanes
         is_long = extent is None or extent > 2 * chunk
-        row = [*step, *self._row_loop(name, "0", size, extent, copies)]
+        row = [*step, *_either(again, self._row_loop(name, "0", size, extent, copies))]
         if not reductions.loses_digits or not (is_long or others):
             return one_run(reductions, nest(others, row), number)
         if is_long:
             part = self._row_loop(name, f"{name}_chunk", f"{name}_end", None, copies)
+            part = _either(again, part)
             row = [
                 *step,
                 f"for (i64 {name}_chunk = 0; {name}_chunk < {size}; {name}_chunk += {chunk}) {{",
@@ -206,3 +222,16 @@ class StagePrinter:
         if extent is None or extent % self.layout.lanes:
             lines.append(f"if ({name} < {high}) step(Part({high} - {name}), 0, {name});")
         return ["{", *indent(lines), "}"]
+
+
+def _step(name: str, body: list[str]) -> list[str]:
+    """The function ``step``, which runs ``body`` on the vector at ``name``."""
+    head = f"auto step = [&](auto tag, const int which, const i64 {name}) WEFT_LAMBDA {{"
+    return [head, *indent(["(void)which;", *body]), "};"]
+
+
+def _either(again: list[str], loop: list[str]) -> list[str]:
+    """``loop`` with the step that ``again`` defines where a run is repeated, with the outer one else."""
+    if not again:
+        return loop
+    return ["if (repeats) {", *indent([*again, *loop]), "} else {", *indent(loop), "}"]
