@@ -45,6 +45,24 @@ def test_collectives_are_not_recorded(
     assert is_recordable(weft_loop_ir.schedule(lowered, codegen.schedule_options)) is recordable
 
 
+@pytest.mark.parametrize("dtype", [torch.bool, torch.int64])
+def test_places_that_a_mask_says_are_not_recorded(
+    codegen: TritonCodegen, dtype: torch.dtype
+) -> None:
+    """As in the gradient of ``x[mask]``: the library counts them on the host."""
+    graph, mode = torch.fx.Graph(), FakeTensorMode()
+    values = [torch.ones(4, 3), torch.zeros(4, dtype=dtype), torch.ones(4, 3)]
+    x, index, added = (graph.placeholder(name) for name in ("x", "index", "added"))
+    for node, value in zip((x, index, added), values, strict=True):
+        node.meta["val"] = mode.from_tensor(value)
+    result = graph.call_function(aten.index_put.default, (x, [index], added, dtype == torch.bool))
+    result.meta["val"] = x.meta["val"].clone()
+    graph.output((result,))
+    lowered: Any = weft_loop_ir.lower(torch.fx.GraphModule(torch.nn.Module(), graph))
+    schedule = weft_loop_ir.schedule(lowered, codegen.schedule_options)
+    assert is_recordable(schedule) is (dtype == torch.int64)
+
+
 def test_short_programs_are_not_recorded(
     codegen: TritonCodegen, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch._ops import OpOverload as OpOverload
@@ -115,3 +117,9 @@ def current_stream(device: int) -> int:
 def free_library_workspaces() -> None:
     """Free what the library of matmuls keeps for each stream: it takes memory anew when it works on one."""
     torch._C._cuda_clearCublasWorkspaces()
+
+
+def end_allocating(pool: Any) -> None:
+    """Take torch's allocator back from the memory pool ``pool``, unless it is back already."""
+    with contextlib.suppress(RuntimeError):  # which is all that says so
+        torch._C._cuda_endAllocateToPool(current_device(), pool)

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import torch
 from weft_loop_ir import (
+    BufferView,
     ExternCall,
     Region,
     Schedule,
@@ -113,6 +114,9 @@ def static_bytes(schedule: Schedule, name: str) -> int:
 NOT_RECORDABLE = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 """Operators with these tags read a result back to the host."""
 
+INDEXING = ("index", "index_put", "_unsafe_index", "_unsafe_index_put")
+"""Operators of aten that read a mask among their indices back to the host, which no tag says."""
+
 COMMUNICATES = "_c10d_functional"
 """The namespace of collectives."""
 
@@ -120,10 +124,21 @@ COMMUNICATES = "_c10d_functional"
 def may_raise(call: ExternCall, asserts_later: bool) -> bool:
     """Whether ``call`` may raise an error that its operands' shapes don't tell, before it returns."""
     operator = call.operator
-    waits = any(tag in operator.tags for tag in NOT_RECORDABLE)
-    if waits or operator.namespace != "aten":
+    if waits(call) or operator.namespace != "aten":
         return True
     return raises_by_value(call, asserts_later=asserts_later)
+
+
+def waits(call: ExternCall) -> bool:
+    """Whether ``call`` reads a result back to the host."""
+    operator = call.operator
+    if any(tag in operator.tags for tag in NOT_RECORDABLE):
+        return True
+    if operator.namespace != "aten" or operator.overloadpacket.__name__ not in INDEXING:
+        return False
+    _, indices, *_ = call.arguments
+    masks = (torch.bool, torch.uint8)
+    return any(isinstance(index, BufferView) and index.dtype in masks for index in indices)
 
 
 def calls_of(schedule: Schedule) -> list[ExternCall]:
@@ -146,11 +161,7 @@ def is_recordable(schedule: Schedule) -> bool:
         return False
     if is_on_several_devices(schedule):
         return False
-    if any(call.defines for call in calls_of(schedule)):
-        return False
-    operators = [call.operator for call in calls_of(schedule)]
     return not any(
-        operator.namespace == COMMUNICATES or tag in operator.tags
-        for operator in operators
-        for tag in NOT_RECORDABLE
+        call.defines or call.operator.namespace == COMMUNICATES or waits(call)
+        for call in calls_of(schedule)
     )

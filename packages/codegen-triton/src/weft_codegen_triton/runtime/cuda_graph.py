@@ -25,7 +25,13 @@ from typing import Any
 
 import torch
 
-from weft_codegen_triton._torch import copies_of, copy_all, current_device, free_library_workspaces
+from weft_codegen_triton._torch import (
+    copies_of,
+    copy_all,
+    current_device,
+    end_allocating,
+    free_library_workspaces,
+)
 from weft_codegen_triton.gpu import HOST_LAUNCH, Gpu
 from weft_codegen_triton.runtime.donations import DonatedInputs, Donation, SharedResults, alias
 from weft_codegen_triton.runtime.memory import (
@@ -109,6 +115,21 @@ def _pool(device: int, stream: int) -> _Pool:
             keeper.capture_end()
         _POOLS[device, stream] = pool
     return _POOLS[device, stream]
+
+
+def _forget_failed(pool: Any, side: torch.cuda.Stream) -> None:
+    """Let torch forget a recording on ``side`` that it could not end.
+
+    Where the driver gives no graph, torch neither takes its allocator back from the pool nor tells its random
+    numbers that nothing is recorded any longer: later recordings in the pool and every draw raised errors.
+    A recording that ends well does the latter.
+    """
+    end_allocating(pool)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.stream(side):
+        graph.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode=MODE)
+        torch.zeros(1, device=side.device)
+        graph.capture_end()
 
 
 @contextmanager
@@ -201,7 +222,11 @@ class GraphRecording:
                 self._allocate_copies(inputs)
                 buffers = compute(inputs, constants, side.cuda_stream)
             finally:
-                self._graph.capture_end()
+                try:
+                    self._graph.capture_end()
+                except RuntimeError:
+                    _forget_failed(pool, side)
+                    raise
         current.wait_stream(side)
         return buffers
 
