@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import weft
 from weft_codegen_cpp import CppCodegen
 
 from .checking import check
@@ -41,6 +42,20 @@ def test_most_programs_are_compared() -> None:
 def test_programs_depend_on_their_seeds_alone() -> None:
     assert random_program(3) == random_program(3)
     assert random_program(3).source != random_program(4).source
+
+
+@pytest.mark.parametrize("shape", [(5, 0), (0, 3), (5, 3)])
+def test_an_evaluated_result_without_elements_is_no_argument(shape: tuple[int, ...]) -> None:
+    weft.register_codegen("cpu", EvaluatedCpp)
+    try:
+        weft.reset()
+        compiled = weft.compile(lambda x: (x.sin(), x), options={"strict": True})
+        x = torch.ones(shape)
+        result, same = compiled(x)
+        assert result is not x and same is x
+    finally:
+        weft.register_codegen("cpu", CppCodegen)
+        weft.reset()
 
 
 def _without_mutation(program: Program) -> Any:
