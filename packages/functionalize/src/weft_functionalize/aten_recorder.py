@@ -377,7 +377,9 @@ class AtenRecorder(DispatchMode):
                 return (*aten.native_batch_norm.default(*args, **kwargs), reserve)
         fake_args = map_tensors(args, self.fake_of)
         fake_kwargs = map_tensors(kwargs, self.fake_of)
-        check_sizes_of_one(func, fake_args, fake_kwargs)
+        if selected := check_sizes_of_one(func, fake_args, fake_kwargs):
+            with self:
+                return selected(args[0])
         if torch.Tag.inplace_view in func.tags:
             return self._record_metadata_mutation(func, args, fake_args, fake_kwargs)
         check_operands(func, fake_args, fake_kwargs)

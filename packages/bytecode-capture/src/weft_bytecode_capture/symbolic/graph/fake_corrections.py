@@ -28,6 +28,7 @@ from .symbolic_views import (
     has_symbols,
     have_symbols,
     permuted,
+    squeezed,
     transposed,
     unbound,
     unsqueezed,
@@ -500,6 +501,9 @@ _RULES: dict[OpOverload, tuple[Rule, Callable[[Sequence[Any]], bool]]] = {
     aten.transpose.int: (transposed, has_symbols),
     aten.unbind.int: (unbound, has_symbols),
     aten.unsqueeze.default: (unsqueezed, has_symbols),
+    aten.squeeze.default: (squeezed, _has_sizes_of_data),
+    aten.squeeze.dim: (squeezed, _has_sizes_of_data),
+    aten.squeeze.dims: (squeezed, _has_sizes_of_data),
 }
 """Rules, each with what tells the arguments that it is for."""
 

@@ -68,6 +68,23 @@ def unsqueezed(tensor: torch.Tensor, dim: int) -> torch.Tensor | None:
     return _with(tensor, sizes, strides)
 
 
+def squeezed(tensor: torch.Tensor, dims: int | Sequence[int] | None = None) -> torch.Tensor | None:
+    """``squeeze`` of sizes that data decides and checks have made one; None where there are none."""
+    count = tensor.dim()
+    given = range(count) if dims is None else [dims] if isinstance(dims, int) else dims
+    if not all(-count <= d < count for d in given):
+        return None
+    ones = {d % count for d in given if _is_known_one(tensor.shape[d])}
+    if not any(_depends_on_data(tensor.shape[d]) for d in ones):
+        return None
+    kept = [d for d in range(count) if d not in ones]
+    return _with(tensor, [tensor.shape[d] for d in kept], [tensor.stride()[d] for d in kept])
+
+
+def _is_known_one(size: Any) -> bool:
+    return bool(statically_known_true(size == 1))
+
+
 def unbound(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor] | None:
     """``unbind``, which guards the size; None where there is no such dim, or data decides its size.
 
