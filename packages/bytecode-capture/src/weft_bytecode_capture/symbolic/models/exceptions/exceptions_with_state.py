@@ -51,12 +51,13 @@ def new_with_state(
 ) -> Variable:
     """An instance; ``OSError(number, text)`` makes one of the class that stands for the number.
 
-    :raises Unsupported: ``__init__``, which need not follow, takes no such arguments.
+    :raises Unsupported: it is given nothing where ``__init__``, which need not follow, takes more.
     """
     values, named = [argument.snapshot() for argument in arguments], snapshots(keywords)
-    made: Any = evaluator.pure(kind.__new__, kind, *values, **named)
-    try:
-        equal = bare_exception(kind, values, named)
-    except Exception as error:  # of arguments: what the class says of them
-        raise Unsupported("exception class with a constructor", repr(type(made))) from error
+    if not (values or named):
+        try:
+            bare_exception(kind, [], {})
+        except TypeError as error:
+            raise Unsupported("exception class with a constructor", repr(kind)) from error
+    equal: Any = evaluator.pure(bare_exception, kind, values, named)
     return ExceptionWithStateVariable(equal, arguments, keywords)
