@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 import torch
-from weft_bytecode_capture import compile_frames
+from weft_bytecode_capture import CaptureOptions, capture, compile_frames
 
 FILES = {
     "__init__": "log = []\nvalue = 2.0\n",
@@ -262,6 +262,27 @@ def test_what_a_module_computes_as_it_is_imported_is_no_graph(packages):
     x = torch.arange(3.0)
     assert torch.equal(compile_frames(f, backend)(x), x * x * 2)
     assert len(graphs) == 1
+
+
+@pytest.mark.parametrize("dotted", [True, False])
+def test_a_module_of_torchs_is_imported_in_the_graph(dotted, monkeypatch):
+    name = "torch.utils.throughput_benchmark"
+    monkeypatch.delitem(sys.modules, name, raising=False)
+
+    def by_its_name(x):
+        import torch.utils.throughput_benchmark
+
+        return x + 1, torch.utils.throughput_benchmark.format_time(time_us=2.0)
+
+    def from_it(x):
+        from torch.utils.throughput_benchmark import format_time
+
+        return x + 1, format_time(time_us=2.0)
+
+    captured = capture(by_its_name if dotted else from_it, options=CaptureOptions(fullgraph=True))
+    result, text = captured(torch.zeros(2)).result
+    assert torch.equal(result, torch.ones(2))
+    assert text == sys.modules[name].format_time(time_us=2.0)
 
 
 def _trace(name, change, compiled):

@@ -1,8 +1,9 @@
-"""Import statements: of modules already imported, whose import has no effect."""
+"""Import statements: of modules already imported, whose import has no effect, and of torch's own."""
 
 from __future__ import annotations
 
 import builtins
+import importlib
 import importlib.util
 import sys
 from typing import Any
@@ -54,6 +55,8 @@ def _imported(evaluator: FrameEvaluator, name: str) -> Any:
         raise Unsupported("import that fails", f"{name}, after a change of sys.modules")
     scope = evaluator.globals.builtins
     module = modules.get(name)
+    if module is None and scope.get("__import__") is _IMPORT:
+        module = _import_of_torch(name)
     if (
         module is None
         or getattr(getattr(module, "__spec__", None), "_initializing", False)
@@ -70,6 +73,19 @@ def _imported(evaluator: FrameEvaluator, name: str) -> Any:
         evaluator.guard(hook, IsObject(_IMPORT))
         evaluator.guard(ItemSource(_MODULES, name), IsObject(module))
     return module
+
+
+def _import_of_torch(name: str) -> Any:
+    """A module of torch's, imported now, as ``optimizer.step`` does in its first call; None of others.
+
+    Modules of torch do nothing by being imported that a program of tensors sees.
+    """
+    if name.partition(".")[0] != "torch":
+        return None
+    try:
+        return importlib.import_module(name)
+    except ImportError:  # for the program to see
+        return None
 
 
 _IMPORT = builtins.__import__
