@@ -110,7 +110,7 @@ def evaluated_text(
     names: MutableMapping[str, Variable],
     dictionary: dict[str, Any],
 ) -> Variable:
-    """What ``code`` of a text gives, in which the local ``names`` are looked up before globals."""
+    """What a text's code gives, in which ``names`` are looked up before the globals in ``dictionary``."""
     caller.state.note_repetition()
     if caller.depth >= caller.state.options.inline_depth:
         raise Unsupported("calls nested too deep", code.co_name)

@@ -158,7 +158,7 @@ class Evaluator(Protocol):
         names: MutableMapping[str, Variable],
         dictionary: dict[str, Any],
     ) -> Variable:
-        """What an expression gives, in which these local names are looked up before globals."""
+        """What a text's code gives, in which ``names`` are looked up before the globals in ``dictionary``."""
         ...
 
     def class_namespace(self, body: Variable) -> tuple[Variable, dict[str, Variable]]:

@@ -514,8 +514,8 @@ def _refuse_outside_inference_mode(
     """
     if torch.is_inference_mode_enabled() or not isinstance(func, OpOverload):
         return
-    given = dict(zip(argument_names(func), args, strict=False)) | dict(kwargs)
     names = argument_names(func)
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
     for position in written_operands(func):
         written = given.get(names[position])
         for tensor in written if isinstance(written, (list, tuple)) else (written,):

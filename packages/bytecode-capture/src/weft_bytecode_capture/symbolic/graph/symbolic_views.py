@@ -74,15 +74,11 @@ def squeezed(tensor: torch.Tensor, dims: int | Sequence[int] | None = None) -> t
     given = range(count) if dims is None else [dims] if isinstance(dims, int) else dims
     if not all(-count <= d < count for d in given):
         return None
-    ones = {d % count for d in given if _is_known_one(tensor.shape[d])}
+    ones = {d % count for d in given if statically_known_true(tensor.shape[d] == 1)}
     if not any(_depends_on_data(tensor.shape[d]) for d in ones):
         return None
     kept = [d for d in range(count) if d not in ones]
     return _with(tensor, [tensor.shape[d] for d in kept], [tensor.stride()[d] for d in kept])
-
-
-def _is_known_one(size: Any) -> bool:
-    return bool(statically_known_true(size == 1))
 
 
 def unbound(tensor: torch.Tensor, dim: int = 0) -> list[torch.Tensor] | None:

@@ -75,10 +75,10 @@ class SetVariable(ContainerVariable):
             else:
                 raise Unsupported("set of objects that are not constants", self.source.name())
             label = f"an element of {self.source.name()}"
+            wrap = evaluator.builder.wrap
             self._found_keys = [
-                element_key(evaluator, evaluator.builder.wrap(item, source))
+                element_key(evaluator, wrap(item, ConstantSource(label, item, weak=True)))
                 for item in value
-                for source in (ConstantSource(label, item, weak=True),)
             ]
             self._members = self.kind(self._found_keys)
             for change, key in self._journal:
