@@ -7,6 +7,7 @@ sdist carries a copy of this file, put there by its ``pyproject.toml``.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import shutil
@@ -52,11 +53,14 @@ class NativeExtension:
         return self.sources.parent / f"{self.module}{sysconfig.get_config_var('EXT_SUFFIX')}"
 
     def build(self) -> None:
-        """Compile, unless the shared object is newer than all that it depends on.
+        """Compile, unless the shared object says that it was made of the same sources.
+
+        Times of files don't tell: they change with a checkout or a copy.
 
         Raises :class:`BuildError` without a compiler or headers, or with the compiler's messages.
         """
-        if self._is_current():
+        origin = self._origin()
+        if self.path.exists() and origin.encode() in self.path.read_bytes():
             return
         # Compiled beside the target and then renamed, so that a running process keeps the file it
         # has mapped and two builds at once never leave a half-written one.
@@ -67,11 +71,15 @@ class NativeExtension:
             *_link_flags(),
             *(f"-I{folder}" for folder in [*self._include_folders(), self.sources]),
             *map(str, sorted(self.sources.rglob("*.c"))),
+            *("-x", "c", "-"),  # one more file, on standard input
             "-o",
             str(unfinished),
         ]
+        named = f'__attribute__((visibility("default"))) const char weft_origin[] = "{origin}";\n'
         try:
-            result = subprocess.run(command, capture_output=True, text=True, check=False)
+            result = subprocess.run(
+                command, input=named, capture_output=True, text=True, check=False
+            )
             if result.returncode:
                 raise BuildError(f"{self.package}: {shlex.join(command)} failed:\n{result.stderr}")
             if result.stderr:
@@ -80,12 +88,18 @@ class NativeExtension:
         finally:
             unfinished.unlink(missing_ok=True)
 
-    def _is_current(self) -> bool:
-        if not self.path.exists():
-            return False
-        built = self.path.stat().st_mtime_ns
-        needed = [*self.sources.rglob("*.[ch]"), self.root / "hatch_build.py", Path(__file__)]
-        return all(path.stat().st_mtime_ns < built for path in needed)
+    def _origin(self) -> str:
+        """What the shared object holds of that which it is made of: a hash of names and contents."""
+        needed = [
+            *sorted(self.sources.rglob("*.[ch]")),
+            self.root / "hatch_build.py",
+            Path(__file__),
+        ]
+        state = hashlib.sha256(sys.version.encode())
+        for path in needed:
+            state.update(f"{path.name} {path.stat().st_size}\n".encode())
+            state.update(path.read_bytes())
+        return f"weft origin {state.hexdigest()}"
 
     def _compiler(self) -> list[str]:
         """The C compiler: `CC` from the environment, else the one Python was built with, else `cc`."""
