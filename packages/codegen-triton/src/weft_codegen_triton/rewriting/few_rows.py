@@ -80,10 +80,11 @@ def _row_sums(node: Node) -> RowSums | None:
     places = indices[0]
     if not isinstance(places, Node) or any(index is not None for index in indices[1:]):
         return None
-    return RowSums(node, places, values, None if _is_zero(table) else table)
+    return RowSums(node, places, values, None if is_zero(table) else table)
 
 
-def _is_zero(node: Node) -> bool:
+def is_zero(node: Node) -> bool:
+    """Whether a node makes zeros."""
     is_full = node.target is aten.full.default and bool(node.args[1] == 0)
     return is_full or node.target in (aten.zeros.default, aten.new_zeros.default)
 

@@ -30,6 +30,7 @@ from weft_codegen_triton.rewriting.random_numbers import draw_in_kernels
 from weft_codegen_triton.rewriting.scalars import compute_side_by_side, move_scalars
 from weft_codegen_triton.rewriting.sent_tensors import send_operands
 from weft_codegen_triton.rewriting.small_tensors import move_small_tensors
+from weft_codegen_triton.rewriting.sparse_sums import sum_sparse_rows
 from weft_codegen_triton.rewriting.wide_sums import sum_products_wide
 
 aten = torch.ops.aten
@@ -48,6 +49,7 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     _apply(graph, _share_heads, *GROUPED)
     draw_in_kernels(graph)
     sum_few_rows(graph, gpu)
+    sum_sparse_rows(graph, gpu)
     _apply(graph, _widen_small_sum, *SUMS)
     _apply(graph, functools.partial(_fold_batch, gpu), aten.bmm.default)
     _apply(graph, _separate_bias, aten.convolution.default)
