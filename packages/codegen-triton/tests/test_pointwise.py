@@ -159,3 +159,38 @@ def test_what_several_read_through_views_is_joined_once(codegen: TritonCodegen) 
         return joined.t().exp(), joined.view(3, -1).sin(), joined.t() @ x
 
     check(codegen, function, torch.randn(6, 4), torch.randn(6, 5))
+
+
+def chosen(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """What 16 bits hold as it is, read again, and what they do not."""
+    halves = torch.cat((-x, x.abs()), -1)
+    return (
+        torch.where(y > 0, -x, x) * y,
+        torch.where(y > 0, x, 0.1) * y,
+        x.clamp(min=0.1) * y,
+        x.clamp(-0.5, 2) * y,
+        torch.maximum(x, y).neg() * x,
+        halves * halves,
+        torch.where(y > 0, (x * y).abs(), 1.0) * x,
+    )
+
+
+def check_choices(codegen: TritonCodegen, dtype: torch.dtype, device: str) -> None:
+    x, y = (torch.randn(40, 6).to(dtype) for _ in "xy")
+    x[:2] = torch.tensor([float("inf"), float("nan"), 0.0, -0.0, 6e-8, 65504.0])
+    x, y = x.to(device), y.to(device)
+    program = compiled(codegen, chosen, x, y)
+    for result, expected in zip(program(x, y), chosen(x, y), strict=True):
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+    assert "round" in program.source
+
+
+def test_choices_are_rounded_as_in_eager(codegen: TritonCodegen) -> None:
+    """Not in bfloat16, for which Triton's interpreter cuts float32 off."""
+    check_choices(codegen, torch.float16, "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_choices_are_rounded_as_in_eager_on_a_gpu(dtype: torch.dtype) -> None:
+    check_choices(TritonCodegen(), dtype, "cuda")

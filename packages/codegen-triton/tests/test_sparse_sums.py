@@ -80,7 +80,7 @@ def test_beside_float64(
     assert rewritten(function, values, places)
     program = codegen.compile(schedule_of(function, (values, places), codegen), {})
     assert program.extern_count == 0
-    assert program.kernel_count > 3
+    assert program.kernel_count > 1
     (result,) = program(values, places)
     table = values.double().new_zeros(ROWS, *result.shape[1:])
     given = {rows: values, used_later: values * 2, numbers: values[..., 0]}.get(function)
@@ -133,9 +133,7 @@ def last_wins(values: T, places: T) -> T:
 
 
 def along_two(values: T, places: T) -> T:
-    wide: T = aten.index_put(
-        torch.zeros(ROWS, 5), [places, places % 5], values[:, 0].float(), True
-    )
+    wide: T = aten.index_put(torch.zeros(ROWS, 5), [places, places % 5], values[:, 0].float(), True)
     return wide.to(values.dtype)
 
 

@@ -414,7 +414,7 @@ class BodyPrinter:
             code = self.facts.widening(value.code, value.dtype)
             wide = self.name(code or f"{value.code}.to(tl.float32)", dtype, value.axes)
             if code is None:
-                self.facts.widened[wide.code] = value.dtype
+                self.facts.note_widening(value.dtype, wide.code)
             return wide
         through = "".join(f".to({triton_dtype(d)})" for d in _by_way_of(value.dtype, dtype))
         made = self.name(f"{value.code}{through}.to({triton_dtype(dtype)})", dtype, value.axes)
@@ -506,9 +506,10 @@ class BodyPrinter:
 
     def where(self, condition: Text, value: Text, other: Text) -> Text:
         axes = condition.axes | value.axes | other.axes
-        return self.name(
-            f"tl.where({condition.code}, {value.code}, {other.code})", value.dtype, axes
-        )
+        code = f"tl.where({condition.code}, {value.code}, {other.code})"
+        made = self.name(code, value.dtype, axes)
+        self.facts.note_choice((value.code, other.code), made.code)
+        return made
 
     def indirect(self, value: Text, symbol: sympy.Symbol, size: sympy.Expr, check: bool) -> None:
         extent = self.number(size)

@@ -17,6 +17,9 @@ BOUNDS = {operation_named("maximum"): max, operation_named("minimum"): min}
 ANY = (-math.inf, math.inf)
 PACKED = (ADD, SUB, MUL)
 """Operations that the hardware has on pairs of 16 bits, rounding included."""
+SIGNS = tuple(map(operation_named, ("neg", "abs")))
+CHOICES = tuple(BOUNDS)
+"""Operations that give an operand but for its sign, and one of several operands."""
 
 
 @dataclass
@@ -24,10 +27,11 @@ class KnownValues:
     """Facts about the values of a kernel, by the names that hold them.
 
     ``at_least_one``: no less than 1, or NaN.  ``sources``: what values in 16 bits were rounded from.
-    ``exact``: the float32 values that values in 16 bits are equal to, which were made of 8 bits.
+    ``exact``: the float32 values that values in 16 bits are equal to.
     ``ranges``: the least and the largest that values may be that are not NaN, where bounded by constants.
     ``widened``: float32 values, and the 16-bit dtype that holds them exactly.  ``packed``: those that one
-    operation makes of two such of one dtype.  ``inverse_roots``: results of ``rsqrt``.
+    operation makes of two such of one dtype.  ``held``: the dtypes of 16 bits that hold a float32 value
+    exactly.  ``inverse_roots``: results of ``rsqrt``.
     """
 
     at_least_one: set[str] = field(default_factory=set)
@@ -35,6 +39,7 @@ class KnownValues:
     exact: dict[str, str] = field(default_factory=dict)
     widened: dict[str, torch.dtype] = field(default_factory=dict)
     packed: set[str] = field(default_factory=set)
+    held: dict[str, frozenset[torch.dtype]] = field(default_factory=dict)
     inverse_roots: set[str] = field(default_factory=set)
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
@@ -46,10 +51,28 @@ class KnownValues:
             ranges = [self.ranges.get(operand, ANY) for operand in operands]
             low, high = (BOUNDS[operation](ends) for ends in zip(*ranges, strict=True))
             self.ranges[result] = low, high
+        if operation in SIGNS or operation in CHOICES:
+            self.note_choice(operands, result)
         if operation in PACKED:
             dtypes = {self.widened.get(operand) for operand in operands}
             if len(dtypes) == 1 and None not in dtypes:
                 self.packed.add(result)
+
+    def note_choice(self, operands: tuple[str, ...], result: str) -> None:
+        """``result`` is one of ``operands``, but perhaps for its sign."""
+        self.held[result] = frozenset.intersection(*map(self._dtypes_of, operands))
+
+    def note_widening(self, dtype: torch.dtype, result: str) -> None:
+        """``result`` is float32 of a value of ``dtype``, of 16 bits."""
+        self.widened[result] = dtype
+        self.held[result] = frozenset((dtype,))
+
+    def _dtypes_of(self, value: str) -> frozenset[torch.dtype]:
+        """Those of 16 bits that hold ``value`` exactly."""
+        low, high = self.ranges.get(value, ANY)
+        if low == high:
+            return frozenset(d for d in ROUND if torch.tensor(low, dtype=d).item() == low)
+        return self.held.get(value, frozenset())
 
     def is_within(self, value: str, limit: float) -> bool:
         """Whether ``value`` is known to be from ``-limit`` to ``limit``, or NaN."""
@@ -60,6 +83,8 @@ class KnownValues:
         """``result`` is the float32 value ``source`` in ``target``."""
         if target in ROUND:
             self.sources[result] = source
+            if target in self._dtypes_of(source):
+                self.exact[result] = source
 
     def widening(self, value: str, dtype: torch.dtype) -> str | None:
         """float32 of a 16-bit ``value``: by a function that rounds what it was made of, None for no such."""

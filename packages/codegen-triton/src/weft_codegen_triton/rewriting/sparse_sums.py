@@ -102,7 +102,9 @@ def _rewrite(sums: SparseSums) -> None:
     put.graph.erase_node(put)
 
 
-def _made(before: Node, like: torch.Tensor, target: Any, *arguments: Any, dtype: torch.dtype) -> Node:
+def _made(
+    before: Node, like: torch.Tensor, target: Any, *arguments: Any, dtype: torch.dtype
+) -> Node:
     """A tensor on the device of ``like`` that ``target`` makes of ``arguments``."""
     with like.fake_mode:  # type: ignore[attr-defined]
         value = target(*arguments, dtype=dtype, device=like.device)
