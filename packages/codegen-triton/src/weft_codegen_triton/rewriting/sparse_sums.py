@@ -1,8 +1,8 @@
 """Sums in 16 bits at indexed places of a table most of whose rows get none: gradients of embeddings.
 
-Sums are made in float32.  For a whole table of it, that would be most of what is moved: zeros are written, and
-all is read and rounded.  So one position of each row that gets any is its owner, sums are made in a row for
-each position, and the owners' are stored in a table of zeros in 16 bits.
+Sums are made in float32.  For a whole table of it, that would be most of what is moved: zeros are written,
+and all is read and rounded.  So one position of each row that gets any is its owner, sums are made in a row
+for each position, and the owners' are stored in a table of zeros in 16 bits.
 """
 
 from __future__ import annotations
