@@ -7,7 +7,7 @@ import linecache
 import sys
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,6 +88,21 @@ def written_operands(operator: OpOverload) -> list[int]:
     return [
         k for k, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write
     ]
+
+
+def count_list_writes(operator: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Move the version counters of tensors in lists that an operator writes to.
+
+    Autograd moves those of tensors that are arguments themselves; those in lists move as each is written to
+    by an operator of its own, which a fake is not (``_foreach_mul_``).
+    """
+    if not isinstance(operator, OpOverload) or operator.namespace != "aten":
+        return
+    arguments = operator._schema.arguments
+    for k in written_operands(operator):
+        given = args[k] if k < len(args) else kwargs.get(arguments[k].name)
+        if isinstance(given, (list, tuple)):
+            torch.autograd.graph.increment_version([t for t in given if not t.is_inference()])
 
 
 def shares_operands(operator: OpOverload) -> bool:

@@ -17,6 +17,7 @@ import torch
 from ..._torch import (
     OpOverload,
     argument_names,
+    count_list_writes,
     runs_in_backward,
     same_dispatch,
     shares_operands,
@@ -124,6 +125,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         if func in self._writing:
             self._places.clear()
             _refuse_outside_inference_mode(func, args, kwargs)
+            count_list_writes(func, args, kwargs)
         if func is _NONZERO and args[0].is_inference():
             return self._places_in(args[0], types)
         if kind is None and func is _LIFT:

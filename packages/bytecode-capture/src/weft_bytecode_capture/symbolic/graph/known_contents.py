@@ -6,7 +6,7 @@ images of the same size.  What is computed from such tensors alone is computed d
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -14,13 +14,13 @@ import torch
 import torch.fx
 from weft_guards import ContentsAre, Source
 
-from ..._torch import storage_identity
+from ..._torch import OpOverload, OpOverloadPacket, storage_identity
 from ..._torch.symbols import size_hint, substituted, unbacked_symbols
 from ...unsupported import Unsupported
 from ..protocol import Evaluator, Graph
 from .node_calls import run_call
 from .purity import REGION_OPERATORS, has_effect, possibly_written, region_graphs, writes
-from .storages import UNCOUNTED, Tensor, leaves, storages, version_of
+from .storages import UNCOUNTED, Tensor, leaves, node_values, storages, version_of
 
 _MAX_ELEMENTS = 64  # of a tensor that is guarded
 _MAX_COMPUTED = 1 << 14  # of what is computed from it
@@ -40,10 +40,17 @@ READS = frozenset(
 """Kinds of breaks that known contents may spare."""
 
 
-def _written_in_regions(graph: Graph) -> set[int]:
-    """The storages that branches and loops in the graph may write to, which no version counts."""
+def _written_uncounted(graphs: Iterable[torch.fx.Graph]) -> set[int]:
+    """The storages of which no version may count that they are written to.
+
+    By branches and loops in the graphs, by operators of libraries, and by some that are given ``out``.
+    """
     found = set[int]()
-    for node in graph.outermost.nodes:
+    for node in (node for graph in graphs for node in graph.nodes):
+        if "out" in node.kwargs or isinstance(node.target, (OpOverload, OpOverloadPacket)):
+            if writes(node):
+                found |= storages(leaves(node_values(possibly_written(node))))
+            continue
         if node.target not in REGION_OPERATORS or not writes(node):
             continue
         for inner in (inner for region in region_graphs(node) for inner in region.nodes):
@@ -86,7 +93,8 @@ def known_contents(evaluator: Evaluator, tensor: Tensor) -> torch.Tensor | None:
         return None
     if not reads_inputs and not graph.is_in_region:
         return None
-    evaluation = _Evaluation(graph, reads_inputs)
+    graphs = evaluator.state.aliases.with_around(graph.graph)
+    evaluation = _Evaluation(graph, reads_inputs, _written_uncounted(graphs))
     try:
         with torch.no_grad():
             found = evaluation.value(tensor.node)
@@ -138,12 +146,12 @@ class _Evaluation:
     only where a value is found.
     """
 
-    def __init__(self, graph: Graph, reads_inputs: bool) -> None:
+    def __init__(self, graph: Graph, reads_inputs: bool, uncounted: set[int]) -> None:
         self._graph = graph
         self._reads_inputs = reads_inputs
         self._inputs = graph.inputs_by_node()
         self._values: dict[torch.fx.Node, Any] = {}
-        self._written_in_regions = _written_in_regions(graph)
+        self._uncounted = graph.taken_as_data | uncounted
         self.read: list[Any] = []
         self.numbers: list[torch.SymInt | torch.SymBool] = []
 
@@ -161,8 +169,7 @@ class _Evaluation:
         parts: Sequence[Any] = example if isinstance(example, (tuple, list)) else (example,)
         if not parts or not all(isinstance(p, torch.Tensor) for p in parts):
             raise _Unknown
-        uncounted = self._graph.taken_as_data | self._written_in_regions
-        if any(map(version_of, parts)) or storages(parts) & uncounted:
+        if any(map(version_of, parts)) or storages(parts) & self._uncounted:
             raise _Unknown  # written to, or not counted
         if node.op == "placeholder":
             return self._given(node, parts[0])

@@ -158,6 +158,13 @@ class AliasLedger:
         """``graph`` is that of a region inside the graph ``around``."""
         self._around[graph] = around
 
+    def with_around(self, graph: torch.fx.Graph) -> Iterator[torch.fx.Graph]:
+        """``graph`` and those that it is inside of, the outermost last."""
+        found: torch.fx.Graph | None = graph
+        while found is not None:
+            yield found
+            found = self._around.get(found)
+
     def note_attributes(self, graph: torch.fx.Graph) -> None:
         """Note the program's tensors that a region's graph names: no region makes them."""
         self.attributes |= storages(node_values(graph.find_nodes(op="get_attr")))
