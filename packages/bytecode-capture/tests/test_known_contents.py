@@ -1,4 +1,6 @@
-"""What small tensors of integers hold decides shapes and loops: a graph for each contents."""
+"""What small tensors hold decides shapes and loops: a graph for each contents."""
+
+import itertools
 
 import pytest
 import torch
@@ -261,3 +263,87 @@ def test_what_the_frame_makes_of_constants_is_known(function) -> None:
         x = torch.randn(batch, 3, 4, 5)
         found = captured(x)
         torch.testing.assert_close(found.result, function(x))
+
+
+# Points in time: floats in order.
+
+
+def solved(x, times):
+    """As solvers with a fixed grid have it: where a point to give lies behind a step is asked in each."""
+    grid = torch.linspace(0, 1, 7, dtype=times.dtype) * (times[-1] - times[0]) + times[0]
+    result = torch.empty(len(times), *x.shape)
+    result[0], k = x, 1
+    for start, end in itertools.pairwise(grid):
+        following = x - (end - start) * x
+        while k < len(times) and end >= times[k]:
+            share = (times[k] - start) / (end - start)
+            result[k] = x + share * (following - x)
+            k += 1
+        x = following
+    return result
+
+
+def solved_among_constants(x, times):
+    return solved(x, torch.linspace(0, 1, 4)) + times[0]
+
+
+TIMES = [torch.linspace(0, 1, 4), torch.tensor([0.0, 0.3, 0.35, 2.0]), torch.tensor([-0.0, 1.0])]
+
+
+@pytest.mark.parametrize("program", [solved, solved_among_constants])
+def test_floats_in_order_are_known(program):
+    captured = capture(program)
+    x = torch.arange(4.0)
+    first = captured(x, TIMES[0])
+    assert (len(first.graphs), len(first.breaks)) == (1, 0)
+    for times in [*TIMES, TIMES[0]]:
+        torch.testing.assert_close(captured(x, times).result, program(x, times))
+
+
+def test_gradients_behind_floats_in_order():
+    weight = torch.ones(4, requires_grad=True)
+
+    def step(x, times):
+        weight.grad = None
+        solved(x * weight, times).square().sum().backward()
+        return weight.grad
+
+    captured = capture(step)
+    first = captured(torch.arange(4.0), TIMES[0])
+    assert (len(first.graphs), len(first.breaks)) == (1, 0)
+    for times in TIMES:
+        found = captured(torch.arange(4.0), times).result.clone()
+        torch.testing.assert_close(found, step(torch.arange(4.0), times))
+
+
+def signed(x, times):
+    """What is computed of a zero may tell its sign."""
+    if 1 / times[0] > 0:
+        raise ValueError(f"{len(times)} points begin with a positive zero")
+    return x + 1
+
+
+def test_a_zero_of_the_other_sign_is_another():
+    captured = capture(signed)
+    for first in (-0.0, 0.0, -0.0, 0.0):
+        times = torch.tensor([first, 1.0, 2.0])
+        outcomes = []
+        for function in (signed, lambda x, times: captured(x, times).result):
+            try:
+                outcomes.append(str(function(torch.ones(2), times)))
+            except ValueError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("times", [torch.tensor([2.0, 1.0, 3.0]), torch.tensor([[0.0, 1.0]])])
+def test_other_floats_are_no_constants(times):
+    def counted(x, times):
+        return x[: int((times > 1).sum().item() > 1)] * 2 if times.max().item() > 1 else x
+
+    captured = capture(counted)
+    for shift in range(6):
+        moved = times + shift
+        torch.testing.assert_close(
+            captured(torch.ones(3), moved).result, counted(torch.ones(3), moved)
+        )

@@ -81,7 +81,7 @@ class CaptureOptions:
     relied on unchecked.
     ``guard_libraries``: functions and classes that library code finds in library modules are guarded too, so
     that patching them is noticed (see policy.py).
-    ``read_contents``: what small tensors of integers hold is a constant where Python needs it, and guarded;
+    ``read_contents``: what small tensors of integers, or of floats in order, hold is known, and guarded;
     None: in frames that would break otherwise.
     ``assume_decisions``: decisions on data that no region holds fall as they do in the first call, and the
     graph checks it; None: in frames that would break otherwise.

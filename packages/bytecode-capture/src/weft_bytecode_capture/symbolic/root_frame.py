@@ -31,7 +31,7 @@ from .graph.histories import (
     check_views,
     first_history,
 )
-from .graph.known_contents import READS, has_small_integers
+from .graph.known_contents import READS, has_known_contents
 from .graph.known_results import KnownResults, known_in_one_capture
 from .graph.marked_leaves import KIND as LEAF_KIND
 from .graph.recovery import Recovery, find_recovery, first_untold_write
@@ -147,7 +147,7 @@ def _until_it_ends(
 
 def _with_more_evaluated(options: CaptureOptions, kind: str, graph: Graph) -> CaptureOptions | None:
     """The options with what avoids a break of ``kind``, unless they have decided about it; else None."""
-    if kind in READS and options.read_contents is None and has_small_integers(graph):
+    if kind in READS and options.read_contents is None and has_known_contents(graph):
         return dataclasses.replace(options, read_contents=True)
     if kind in ASSUMABLE and options.assume_decisions is None:
         return dataclasses.replace(options, assume_decisions=True)

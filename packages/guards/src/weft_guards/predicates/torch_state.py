@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import copysign
 from typing import Any
 
 import torch
@@ -31,10 +32,10 @@ _HINTS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class ContentsAre(Predicate):
-    """The value is a tensor of this shape with these integers or booleans, in order."""
+    """The value is a tensor of this shape with these numbers, in order; zeros have their signs."""
 
     shape: tuple[int, ...]
-    numbers: tuple[int | bool, ...]
+    numbers: tuple[int | bool | float, ...]
 
     advice = "keep it the same between calls: the program makes Python numbers of what is in it"
 
@@ -46,8 +47,14 @@ class ContentsAre(Predicate):
         return (
             issubclass(type(value), torch.Tensor)
             and tuple(value.shape) == self.shape
-            and tuple(value.detach().flatten().tolist()) == self.numbers
+            and self._are_same(value.detach().flatten().tolist())
         )
+
+    def _are_same(self, numbers: list[int | bool | float]) -> bool:
+        if tuple(numbers) != self.numbers:
+            return False
+        pairs = zip(numbers, self.numbers, strict=True)
+        return all(copysign(1, one) == copysign(1, other) for one, other in pairs if not one)
 
     def expected_text(self) -> str:
         return f"a tensor of shape {self.shape} with {list(self.numbers)}"

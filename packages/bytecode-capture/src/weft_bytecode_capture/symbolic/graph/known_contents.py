@@ -1,7 +1,8 @@
 """Numbers read from small tensors of integers that are given: constants, guarded by what is in them.
 
 ``for t, h, w in grid.tolist()`` decides shapes and how often a loop runs, and ``grid`` holds the same for
-images of the same size.  What is computed from such tensors alone is computed during capture.
+images of the same size.  What is computed from such tensors alone is computed during capture.  So are points
+in time or space, floats in order, at which a solver looks for those where it has to give something.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ READS = frozenset(
         "decision by a number that the graph computes",
         "use of a number that depends on data",
         "result whose size depends on data",
+        "backward pass inside the function",  # through a branch that writes
+        "gradients that data decides",
     }
 )
 """Kinds of breaks that known contents may spare."""
@@ -68,9 +71,9 @@ class _Unknown(Exception):
     """A value is not computed from small integer inputs alone."""
 
 
-def has_small_integers(graph: Graph) -> bool:
-    """Whether some input's contents could be guarded, or the frame makes such a tensor of constants."""
-    if any(_is_small(tensor) for _, tensor, _ in graph.given):
+def has_known_contents(graph: Graph) -> bool:
+    """Whether some input's contents could be guarded, or the frame makes a small tensor of constants."""
+    if any(_may_be_guarded(tensor) for _, tensor, _ in graph.given):
         return True
     calls = (n for n in graph.outermost.nodes if n.op == "call_function" and not n.all_input_nodes)
     made = (node.meta.get("example_value") for node in calls)
@@ -127,8 +130,22 @@ def known_number(evaluator: Evaluator, number: Any) -> Any:
 
 
 def _is_small(tensor: Any) -> bool:
-    integral = not (tensor.is_floating_point() or tensor.is_complex())
-    return integral and tensor.layout is torch.strided and 0 < tensor.numel() <= _MAX_ELEMENTS
+    return tensor.layout is torch.strided and 0 < tensor.numel() <= _MAX_ELEMENTS
+
+
+def _may_be_guarded(tensor: torch.Tensor) -> bool:
+    """Whether what a tensor holds may well be the same in each call: integers, or floats in order."""
+    if not _is_small(tensor) or tensor.is_complex():
+        return False
+    return not tensor.is_floating_point() or _is_grid(tensor)
+
+
+def _is_grid(tensor: torch.Tensor) -> bool:
+    """Whether floats ascend or descend, as points in time do."""
+    if tensor.dim() != 1 or len(tensor) < 2 or tensor.requires_grad or tensor.device.type != "cpu":
+        return False
+    steps = tensor.detach().diff()
+    return bool((steps > 0).all() or (steps < 0).all())
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +211,7 @@ class _Evaluation:
     def _attribute(self, fake: torch.Tensor) -> torch.Tensor:
         """A module's own tensor: sizes of a convolution, which it keeps in buffers."""
         for source, tensor, known in self._graph.given:
-            if known is fake and self._reads_inputs and _is_small(tensor):
+            if known is fake and self._reads_inputs and _may_be_guarded(tensor):
                 self.read.append(_Attribute(source, tensor))
                 return tensor
         raise _Unknown
@@ -211,7 +228,7 @@ class _Evaluation:
 
     def _given(self, node: torch.fx.Node, example: torch.Tensor) -> torch.Tensor:
         given = self._inputs.get(node)
-        if given is None or not self._reads_inputs or not _is_small(given.tensor):
+        if given is None or not self._reads_inputs or not _may_be_guarded(given.tensor):
             raise _Unknown
         if self._may_be_written(given):
             raise _Unknown

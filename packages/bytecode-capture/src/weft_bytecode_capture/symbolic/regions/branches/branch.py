@@ -93,7 +93,8 @@ def keep_branch(
         asked, condition = condition, tested_tensor(evaluator, condition)
         if not isinstance(condition, TensorVariable) or known_truth(condition.node) is not None:
             return False
-        if evaluator.graph.is_in_region and known_contents(evaluator, condition) is not None:
+        reads = evaluator.graph.is_in_region or evaluator.state.options.read_contents
+        if reads and known_contents(evaluator, condition) is not None:
             return False
         predicate = as_predicate(evaluator, condition)
         rolled = left_loop(evaluator, instruction)
