@@ -36,10 +36,10 @@ class GivenGradients:
             )
             for argument, gradient in zip(arguments, partitioned.gradients, strict=True)
         ]
-        if any(reached[output] is None for output in outputs) or not all(
-            found for _, found in self._reaching
-        ):
+        if any(reached[output] is None for output in outputs):
             self._reaching = None
+        # A view made without gradients requires some as what it is of does, and leads to nothing.
+        self._all_reached = all(found for _, found in self._reaching or ())
         self._outputs = outputs
         # Outputs that have gradients in some calls only: by what flags.
         self._in_some: dict[int, set[int]] = {}
@@ -88,7 +88,8 @@ class GivenGradients:
 
     def absent(self, given: frozenset[int], flags: torch.Tensor | None) -> frozenset[int]:
         """The arguments that eager gives no gradient where the outputs ``given`` have one."""
-        if self._reaching is None or (flags is None and len(given) == len(self._outputs)):
+        all_given = len(given) == len(self._outputs) and self._all_reached
+        if self._reaching is None or (flags is None and all_given):
             return frozenset()
         if flags is not None:
             return self._not_given(given, flags.tolist())
