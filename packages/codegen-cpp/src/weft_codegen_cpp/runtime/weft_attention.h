@@ -11,7 +11,7 @@ namespace weft {
 
 struct Attention {
   const void *query, *key, *value, *mask;  // mask: null, or added to the scores
-  void* out;
+  void* out;      // null, or where the values go
   f32* log_sums;  // null, or where the logarithm of each query's sum goes
   i64 batch, heads, queries, keys;
   i64 heads_of_one;  // heads of queries that share one of keys and values
@@ -212,7 +212,7 @@ template <class T, class M, int depth> static void attend(const void* raw, i64 b
     for (i64 start = 0; start < needed; start += attention_keys) {
       const i64 keys = min_index(attention_keys, needed - start);
       t.pack_keys(key + start * a.key_stride[2], a.key_stride[2], keys);
-      t.pack_values(value + start * a.value_stride[2], a.value_stride[2], keys);
+      if (a.out) t.pack_values(value + start * a.value_stride[2], a.value_stride[2], keys);
       for (i64 row = 0; row < count; row += Tile::rows) {
         const i64 rows = min_index(Tile::rows, count - row), last = first + row + rows;
         const i64 here = a.causal ? min_index(keys, last - start) : keys;
@@ -225,14 +225,16 @@ template <class T, class M, int depth> static void attend(const void* raw, i64 b
           if (mask) mask += batch * a.mask_stride[0] + head * a.mask_stride[1] + q * a.mask_stride[2] + start * a.mask_stride[3];
           t.weigh(r, row + r, here, a.causal ? min_index(here, q + 1 - start) : here, a, mask);
         }
-        t.add_values(row, here);
+        if (a.out) t.add_values(row, here);
       }
     }
     for (i64 row = 0; row < count; ++row) {
       const bool nothing = t.sum[row] == 0;
-      T* out = (T*)of(a.out, a.out_stride, head) + (first + row) * a.out_stride[2];
-      for (int d = 0; d < depth; d += lanes)
-        store_as(out + d, nothing ? vf32{} : Full::load(t.out + row * depth + d) / t.sum[row]);
+      if (a.out) {
+        T* out = (T*)of(a.out, a.out_stride, head) + (first + row) * a.out_stride[2];
+        for (int d = 0; d < depth; d += lanes)
+          store_as(out + d, nothing ? vf32{} : Full::load(t.out + row * depth + d) / t.sum[row]);
+      }
       if (a.log_sums)
         a.log_sums[batch * a.log_sums_stride[0] + head * a.log_sums_stride[1] + (first + row) * a.log_sums_stride[2]] =
             nothing ? 0.0f : t.most[row] + first_lane(log(splat<f32>(t.sum[row])));
