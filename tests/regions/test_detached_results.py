@@ -157,8 +157,19 @@ def observed(function: Callable[..., Any], sign: float, n: int, gradients: bool)
 
 
 @pytest.mark.filterwarnings("ignore:.*The graph runs eagerly")
+@pytest.mark.parametrize("region", [chosen, looped])
+@pytest.mark.parametrize("write", ["in a branch", "in a loop"])
+def test_writes_of_regions_to_what_may_be_an_argument(region: Any, write: str) -> None:
+    check_as_in_eager(region, "itself", write, READS[2])
+
+
+@pytest.mark.filterwarnings("ignore:.*The graph runs eagerly")
 @pytest.mark.parametrize(("region", "take", "write", "read"), list(cases()))
 def test_as_in_eager(region: Any, take: str, write: str, read: Any) -> None:
+    check_as_in_eager(region, take, write, read)
+
+
+def check_as_in_eager(region: Any, take: str, write: str, read: Any) -> None:
     def program(x: Tensor, w: Tensor, n: int) -> Tensor:
         v = region(TAKES[take], x, w, n)
         WRITES[write](v, w)

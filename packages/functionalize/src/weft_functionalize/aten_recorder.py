@@ -26,7 +26,7 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
-from .gradient_history import GradientHistory, Sources, with_its_history
+from .gradient_history import GradientHistory, with_its_history
 from .leaves import begin_history, give_gradients, is_leaf, leaf_for
 from .options import StepObserver
 from .recorded_inputs import RecordedInput, kind_of
@@ -44,7 +44,7 @@ from .tensor_ssa.functional_counterparts import functional_counterpart, written_
 from .tensor_ssa.region_aliases import RegionAlias
 from .uninitialized_memory import fill_uninitialized
 from .unsupported import Unsupported
-from .writes_to_one_of_several import reached_by_write
+from .writes_to_one_of_several import Gain, operator_sources, reached_by_write
 from .written_operands import (
     is_write,
     keep_value,
@@ -257,11 +257,8 @@ class AtenRecorder(DispatchMode):
                 own.requires_grad_()
             return own
 
-    def give_gradients(self, *given: tuple[torch.Tensor, Sources]) -> None:
-        """Let tensors have gradients as a region's results have them, or what it writes to.
-
-        With each comes what it is computed from, as that is before any of them is changed.
-        """
+    def give_gradients(self, *given: Gain) -> None:
+        """Let tensors have gradients to sources, as those are before any of the tensors is changed."""
         with self.paused(), torch.enable_grad():
             leaves = [leaf_for(tensor) for tensor, _ in given]
             for (_, sources), leaf in zip(given, leaves, strict=True):
@@ -396,7 +393,8 @@ class AtenRecorder(DispatchMode):
         ):
             self.history.note_write(tensor)
             if self.history.may_be_others(tensor):
-                self._hand_on_write(self._nodes[tensor], (fake_args, fake_kwargs))
+                given = operator_sources((fake_args, fake_kwargs))
+                self.give_gradients(*self.gaining_others(tensor, given))
         self.record_checks()
         node = self._append(func, node_args, node_kwargs, result)
         if func is aten.as_strided_scatter.default:
@@ -408,12 +406,12 @@ class AtenRecorder(DispatchMode):
             fill_uninitialized(func, made)
         return made
 
-    def _hand_on_write(self, written: torch.fx.Node, arguments: Any) -> None:
-        """Let what may be one with ``written`` gain what a call with ``arguments`` writes to it."""
-        reached = reached_by_write(self.graph, self.region_aliases, written, arguments)
+    def gaining_others(self, written: torch.Tensor, sources: Sequence[torch.Tensor]) -> list[Gain]:
+        """What may be one with ``written``, and gains gradients to ``sources`` by a write to that."""
+        reached = reached_by_write(self.graph, self.region_aliases, self._nodes[written], sources)
         for other, _ in reached:
             self.check_uncertain_version(other)
-        self.give_gradients(*(pair for pair in reached if pair[1].possible))
+        return [pair for pair in reached if pair[1].possible]
 
     def record_checks(self) -> None:
         """Append assertions of what has been relied on of numbers that depend on data.

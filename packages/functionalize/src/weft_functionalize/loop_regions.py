@@ -39,6 +39,7 @@ from .region_operands import (
     share_taken,
     sources_at,
     touched_operands,
+    written_by_region,
 )
 from .region_recorder import Tie
 from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
@@ -148,7 +149,7 @@ class _Loop:
             parent.history.check_uncertain_write(values[position])
             if parent.history.was_told_of_write(body.recorder.inputs[inputs[position]].value):
                 parent.check_uncertain_version(values[position])
-        self._pass_gradients(values, seen, sources)
+        self._pass_gradients(values, written, seen, sources)
         self._count_writes(values, written)
         pairs, may_detach = self._pairs(body), body.may_detach()
         layouts = {k: body.recorder.inputs[k].value for k in carried}
@@ -310,9 +311,13 @@ class _Loop:
         return int(self._runs()), most
 
     def _pass_gradients(
-        self, values: Sequence[Any], seen: Collection[int], sources: Mapping[int, Sources]
+        self,
+        values: Sequence[Any],
+        written: Collection[int],
+        seen: Collection[int],
+        sources: Mapping[int, Sources],
     ) -> None:
-        """Let what the loop writes have the gradients that it writes to it.
+        """Let what the loop writes, at the positions ``written``, have the gradients that it writes to it.
 
         It may have no iteration: then data decides whether there are any, as for a result.
         :raises Unsupported: data would decide that of a caller's tensor, which has a history outside.
@@ -321,9 +326,13 @@ class _Loop:
         if not self._runs() and any(self.parent.is_of_input(values[p]) for p in gaining):
             raise Unsupported("gradients that depend on whether a loop has an iteration")
         inputs, order = self.body.recorder.inputs, self.body.order(self.taken)
-        written = [p for p in sorted(seen) if inputs[order[p]].value.requires_grad]
-        unwritten = gaining.difference(written)
-        self.parent.give_gradients(*((values[p], sources[p]) for p in (*written, *unwritten)))
+        of_writes = [p for p in sorted(seen) if inputs[order[p]].value.requires_grad]
+        unwritten = gaining.difference(of_writes)
+        found = [(values[p], sources[p]) for p in (*of_writes, *unwritten)]
+        for p in written:
+            given = sources[p] if p in of_writes else Sources()
+            found += written_by_region(self.parent, values[p], given)
+        self.parent.give_gradients(*found)
 
     def _count_writes(self, values: Sequence[Any], written: Collection[int]) -> None:
         """Have autograd count the writes of all iterations; of one where data says how many there are."""

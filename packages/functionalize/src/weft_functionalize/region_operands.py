@@ -22,6 +22,7 @@ from .tensor_ssa.block_propagation import order_parameters
 from .tensor_ssa.layout import copied_order, dense_order
 from .tensor_ssa.region_aliases import RegionAlias
 from .unsupported import Unsupported
+from .writes_to_one_of_several import Gain
 
 aten = torch.ops.aten
 
@@ -221,6 +222,13 @@ def count_region_writes(parent: AtenRecorder, tensor: torch.Tensor, times: int) 
     if times and not tensor.is_inference():
         with parent.paused():
             torch.autograd.graph.increment_version([tensor] * times)
+
+
+def written_by_region(parent: AtenRecorder, tensor: torch.Tensor, sources: Sources) -> list[Gain]:
+    """What may be one with ``tensor``, which a region writes to, and gains gradients to ``sources``."""
+    if not parent.history.may_be_others(tensor):
+        return []
+    return parent.gaining_others(tensor, [s for s in sources.possible if s.requires_grad])
 
 
 def sources_at(values: Sequence[Any], reach: Reach) -> Sources:

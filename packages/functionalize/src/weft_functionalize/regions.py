@@ -16,7 +16,7 @@ import torch.fx
 
 from ._torch import HigherOrderOperator, known_equal, known_true, size_hint, version_of
 from .aten_recorder import AtenRecorder
-from .gradient_history import Reach
+from .gradient_history import Reach, Sources
 from .loop_regions import record_while
 from .region_conversion import inputs_seen_written, inputs_told_written, written_inputs
 from .region_effort import RegionEffort
@@ -37,6 +37,7 @@ from .region_operands import (
     share_taken,
     sources_at,
     touched_operands,
+    written_by_region,
 )
 from .region_sharing import ONE_OF_SEVERAL, MaybeOne, conflicts, may_be_one, storage_of
 from .region_ties import flag_inside, identity_inside
@@ -311,6 +312,7 @@ class _Branch:
         """
         found = []
         for position in self.written:
+            sources = Sources()
             inside = [
                 branch.recorder.inputs[order[position]].value
                 for branch, order in zip(self.branches, self.orders, strict=True)
@@ -319,7 +321,9 @@ class _Branch:
             if len(flags) > 1 and self.parent.is_of_input(values[position]):
                 raise Unsupported(_IN_ONE_BRANCH)
             if True in flags and position in seen:
-                found.append((values[position], sources_at(values, self._reach(*inside))))
+                sources = sources_at(values, self._reach(*inside))
+                found.append((values[position], sources))
+            found += written_by_region(self.parent, values[position], sources)
         self.parent.give_gradients(*found)
 
     def _pairs(self) -> dict[MaybeOne, tuple[Flag, Flag]]:
