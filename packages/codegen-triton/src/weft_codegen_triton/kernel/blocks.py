@@ -40,7 +40,9 @@ TILES_IN_FLIGHT, COLUMN_PROGRAMS = 3, 4
 """Of operands, where shared memory has place for those of so many programs on each multiprocessor."""
 SUMMING_ELEMENTS, ROWS_IN_FLIGHT = 512, 3
 """Of rows whose columns are added up too: elements of a warp, blocks asked for."""
-SUMMING_PROGRAMS = {1024: 8, 4096: 4}
+MANY_ELEMENTS, SHORT_BLOCK, FEW_SUMS = 1024, 2048, 2
+"""The former of longer blocks, where threads have registers for so many sums of each."""
+SUMMING_PROGRAMS = {1024: 8, 2048: 4, 6144: 2}
 """Programs a multiprocessor of those, by the longest rows; one where they are longer."""
 FEW_COLUMNS = 16
 """In a tile, where the kernel has less than 32 for each multiprocessor."""
@@ -192,19 +194,23 @@ def summing_programs(width: int) -> int:
     return next((count for longest, count in SUMMING_PROGRAMS.items() if width <= longest), 1)
 
 
-def summing_blocks(kernel: Kernel, part: int, gpu: Gpu, width: int) -> ReductionBlocks:
+def summing_blocks(
+    kernel: Kernel, part: int, gpu: Gpu, width: int, sums: int
+) -> ReductionBlocks:
     """Blocks of a kernel whose programs each go through ``part`` rows and add up their columns too.
 
-    ``width``: bytes of what is read for one element of a row.
+    ``width``: bytes of what is read for one element of a row.  ``sums``: of each column.
     """
-    block = power_of_two(static(extent(kernel.ranges[0])))
+    longest = static(extent(kernel.ranges[0]))
+    block = power_of_two(longest)
+    each = MANY_ELEMENTS if block > SHORT_BLOCK and sums <= FEW_SUMS else SUMMING_ELEMENTS
     rows = max(1, min(SUMMING_ELEMENTS // block, power_of_two(part)))
-    wanted = summing_programs(block)
+    wanted = summing_programs(longest)
     programs = max(1, static(extent(kernel.outer)) // part // gpu.multiprocessors)
     busy = power_of_two(wanted // programs + 1) // 2  # few programs have more threads
-    warps = min(16, max(1, rows * block // SUMMING_ELEMENTS, busy))
+    warps = min(16, max(1, rows * block // each, busy))
     fitting = gpu.tile_bytes // wanted // max(rows * block * width, 1)
-    in_flight = max(1, min(ROWS_IN_FLIGHT, fitting))
+    in_flight = min(ROWS_IN_FLIGHT, fitting + 1)  # the one that is added up lies in registers
     return ReductionBlocks(rows, (block,), True, False, warps, in_flight)
 
 

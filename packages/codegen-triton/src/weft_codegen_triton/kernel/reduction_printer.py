@@ -57,7 +57,9 @@ def row_blocks(frame: KernelFrame, limits: RowLimits) -> ReductionBlocks:
     rows_vary = not extent(frame.kernel.outer).is_Integer
     width = widest_reads(frame.called, frame.printer.dtype_of)
     if isinstance(frame.kernel, RowsAndColumns):
-        return summing_blocks(frame.called, frame.kernel.part, frame.gpu, width)
+        kernel = frame.kernel
+        sums = sum(len(body.reductions()) for each in kernel.sums for body in each.bodies)
+        return summing_blocks(frame.called, kernel.part, frame.gpu, width, sums)
     blocks = reduction_blocks(
         frame.called,
         called or ((),),
