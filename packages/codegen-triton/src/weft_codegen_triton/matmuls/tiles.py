@@ -109,6 +109,11 @@ The first are the fastest but where these are few programs: docs/decisions/gpu.m
 MAX_ROWS, FEW_PROGRAMS = 8, 2
 COMPUTED_ROW = TileShape(1, 4, 2048, 4, 1)
 """Where the matrix is computed of numbers of 4 or 8 bits, of which as many bytes are twice the elements."""
+WORD_ROWS, WORD_PROGRAMS = ((16, 128), (8, 256)), 5.5
+"""Columns and words of such a tile where each multiprocessor has so many programs: few instructions a number.
+
+docs/decisions/gpu.md has the times.
+"""
 CHANNEL = TileShape(32, 64, 1, 4, 1)
 CHANNEL_TILES = (
     CHANNEL,
@@ -150,7 +155,7 @@ def tiles_for(contraction: Contraction, gpu: Gpu, count: int = 1) -> tuple[TileS
         found = (*ROW_TILES, LONG_ROW, *FLAT_TILES[:2])
         first = next((t for t in ROW_TILES if t.step <= inner), ROW_TILES[-1])
         if contraction.right.producer is not None and COMPUTED_ROW.step <= inner:
-            first = COMPUTED_ROW
+            first = _tile_of_words(contraction, gpu, count) or COMPUTED_ROW
         elif contraction.left.producer is None and 2 * LONG_ROW.step <= inner:
             first = LONG_ROW
     elif rows <= FEW_ROWS:
@@ -172,6 +177,18 @@ def tiles_for(contraction: Contraction, gpu: Gpu, count: int = 1) -> tuple[TileS
     fitting = [*filter(fits, (first, SMALL, LEAST))]
     others = [*filter(fits, found)]
     return (fitting[0], *(tile for tile in others if tile is not fitting[0]))
+
+
+def _tile_of_words(contraction: Contraction, gpu: Gpu, count: int) -> TileShape | None:
+    """That for one row times words of several numbers, where columns are many."""
+    parts = parts_of(contraction)
+    if parts.neighbours < WORD_BYTES:
+        return None
+    for columns, words in WORD_ROWS:
+        step, programs = words * parts.count, static(contraction.columns) * count / columns
+        if step <= static(contraction.inner) and programs >= WORD_PROGRAMS * gpu.multiprocessors:
+            return TileShape(1, columns // count or 1, step, COMPUTED_ROW.warps, 1)
+    return None
 
 
 def _tiles_of_words(contraction: Contraction, gpu: Gpu, count: int) -> tuple[TileShape, ...]:
