@@ -304,6 +304,16 @@ def test_depthwise_convolutions_alone_lie_channels_last(codegen: TritonCodegen) 
     assert all(c.arguments[0].stride[1] == 1 for c in externs(schedule, "convolution"))
 
 
+@pytest.mark.parametrize(("kernel", "stays"), [((33, 1), True), ((1, 18), True), ((1, 11), False)])
+def test_long_bands_of_each_channel_stay(
+    codegen: TritonCodegen, kernel: tuple[int, int], stays: bool
+) -> None:
+    """As attention's values are convolved along tokens."""
+    inputs = randn(2, 8, 40, 24), randn(8, 1, *kernel)
+    schedule = rewritten(codegen, lambda x, w: F.conv2d(x.relu(), w, groups=8).tanh(), *inputs)
+    assert all((c.arguments[0].stride[1] != 1) == stays for c in externs(schedule, "convolution"))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_wide_convolutions_stay(codegen: TritonCodegen, dtype: torch.dtype) -> None:
     x, w = torch.randn(2, 4, 8, 8, dtype=dtype), torch.randn(8, 4, 3, 3, dtype=dtype)

@@ -194,9 +194,7 @@ def summing_programs(width: int) -> int:
     return next((count for longest, count in SUMMING_PROGRAMS.items() if width <= longest), 1)
 
 
-def summing_blocks(
-    kernel: Kernel, part: int, gpu: Gpu, width: int, sums: int
-) -> ReductionBlocks:
+def summing_blocks(kernel: Kernel, part: int, gpu: Gpu, width: int, sums: int) -> ReductionBlocks:
     """Blocks of a kernel whose programs each go through ``part`` rows and add up their columns too.
 
     ``width``: bytes of what is read for one element of a row.  ``sums``: of each column.

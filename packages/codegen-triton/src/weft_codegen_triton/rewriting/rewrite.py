@@ -39,6 +39,11 @@ Node = torch.fx.Node
 Rule = Callable[[Node], None]
 
 
+LONGEST_BAND = 16
+"""Pixels of a kernel of one channel by itself, in one line: cuDNN has none for longer ones on channels-last
+images, and makes a call for each channel."""
+
+
 def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Apply every pass to ``graph``, a functional ATen graph with fake values, in place."""
     if not compute_side_by_side(graph):
@@ -58,7 +63,7 @@ def rewrite(graph: torch.fx.Graph, gpu: Gpu) -> None:
     sum_products_wide(graph)
     align_matmuls(graph, gpu)
     align_convolutions(graph, gpu)
-    convolve_channels_last(graph)
+    convolve_channels_last(graph, longest_band=LONGEST_BAND)
     graph.lint()
 
 

@@ -56,19 +56,21 @@ def convolve_channels_last(
     min_channels: int = MIN_CHANNELS,
     *,
     max_weight: float = math.inf,
+    longest_band: float = math.inf,
 ) -> None:
     """Lay convolutions in ``dtypes``, their operands, and what is computed of them channels-last.
 
     Nothing is done where most convolutions are others, or none has ``min_channels`` input channels.
     A convolution is left as it is where its weight, which has to be turned at each call, has more than
-    ``max_weight`` times the elements of its images, read and written.
+    ``max_weight`` times the elements of its images, read and written; of each channel by itself also where
+    its kernel is a band of more than ``longest_band`` pixels.
     """
     found = [
         node
         for target in CONVOLUTIONS
         for node in graph.find_nodes(op="call_function", target=target)
     ]
-    eligible = [node for node in found if _is_eligible(node, dtypes)]
+    eligible = [node for node in found if _is_eligible(node, dtypes, longest_band)]
     deep = [node for node in eligible if _channels(node) >= min_channels]
     closed = any(node.op == "get_attr" for node in graph.nodes)  # bodies of regions
     if 2 * len(eligible) > len(found) and deep and not closed:
@@ -76,7 +78,7 @@ def convolve_channels_last(
         _Relaying().run(graph, light)
 
 
-def _is_eligible(node: torch.fx.Node, dtypes: Collection[torch.dtype]) -> bool:
+def _is_eligible(node: torch.fx.Node, dtypes: Collection[torch.dtype], longest_band: float) -> bool:
     """Whether ``node`` convolves images of static size, all channels with all, or each by itself."""
     if node.target not in CONVOLUTIONS:
         return False
@@ -87,7 +89,9 @@ def _is_eligible(node: torch.fx.Node, dtypes: Collection[torch.dtype]) -> bool:
     groups = node.args[8 if node.target is aten.convolution.default else 9]
     depthwise = bool(groups == weight.shape[0])
     is_image = weight.dim() == 4 and weight.dtype in dtypes
-    return is_image and bool(groups == 1 or depthwise)
+    kernel = sorted(weight.shape[2:])
+    is_band = depthwise and kernel[0] == 1 and kernel[-1] > longest_band
+    return is_image and not is_band and bool(groups == 1 or depthwise)
 
 
 def _weight_to_images(node: torch.fx.Node) -> float:
