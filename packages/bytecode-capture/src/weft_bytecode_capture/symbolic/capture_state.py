@@ -190,6 +190,7 @@ class CaptureState:
         self.generators: list[GeneratorVariable] = []
         self.warning_blocks: list[Variable] = []  # of ``catch_warnings``, entered here
         self.drawn: DrawnSource | None = None  # on entry
+        self.first_draw: tuple[int, Unsupported] | None = None  # where, of the root frame
         self.context: Variable | None = None  # the copy of the call's that is entered
         self.readings: list[Reading] = []
         self._globals: dict[int, ModuleGlobals] = {}

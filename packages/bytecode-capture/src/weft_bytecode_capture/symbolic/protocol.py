@@ -18,6 +18,7 @@ from weft_guards import Predicate, Reason, Source
 
 from .._torch.fakes import FakeTensorMode
 from ..sources import DrawnSource
+from ..unsupported import Unsupported
 from ..user_location import UserLocation
 from .capture_options import CaptureOptions, FrameInput
 from .captured_exception import CapturedException
@@ -281,6 +282,7 @@ class State(Protocol):
     class_writes: dict[tuple[type, str], Any]
     kernel_writes: KernelWrites
     drawn: DrawnSource | None
+    first_draw: tuple[int, Unsupported] | None
     context: Variable | None
     readings: list[Reading]
     warning_blocks: list[Variable]

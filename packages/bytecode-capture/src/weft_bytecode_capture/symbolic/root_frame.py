@@ -120,22 +120,23 @@ def _until_it_ends(
             return skip
         except Unsupported as error:
             restarts += 1
-            wider = _with_more_evaluated(options, error.kind, capture.evaluator.graph)
+            ended = capture.before_draws(error)
+            wider = _with_more_evaluated(options, ended.kind, capture.evaluator.graph)
             if wider is not None:
                 options = wider
                 capture.state.release()
                 continue
-            if isinstance(error, BreakEarlier) and error.position not in breaks:
-                capture.evaluator.index = error.position
+            if isinstance(ended, BreakEarlier) and ended.position not in breaks:
+                capture.evaluator.index = ended.position
             position = capture.evaluator.index
-            if isinstance(error, BreakForHistory):
+            if isinstance(ended, BreakForHistory):
                 inlined = capture.evaluator.graph.inlined_at.get(position, {}).values()
                 separate_in[position] = separate_in.get(position, frozenset()).union(inlined)
             found = breaks.get(position)
             if found is not None:
                 capture.state.release()
-                return Skip(f"the state at a graph break cannot be rebuilt: {error}", True, found)
-            breaks[position] = found = capture.graph_break(error)
+                return Skip(f"the state at a graph break cannot be rebuilt: {ended}", True, found)
+            breaks[position] = found = capture.graph_break(ended)
             capture.state.release()
             if options.fullgraph:  # an error, which what has to end the graph earlier would hide
                 return Skip("it breaks", False, found)
@@ -295,6 +296,7 @@ class _Capture:
         guard_mutated_objects(self.evaluator)
         self._leave_blocks()
         outputs = self._checked_outputs(ending)
+        self._require_use_of_draws()
         # Every variable of a graph's value is one of the torch families.
         graph = state.graph.finish(cast("Any", outputs))
         state.graph.guard_written(self.evaluator)
@@ -321,6 +323,21 @@ class _Capture:
             marked_inputs=state.graph.marked_inputs.positions(state.graph.graph),
             exchanges_memory=state.graph.changed_leaves.are_given_memory,
         )
+
+    def before_draws(self, error: Unsupported) -> Unsupported:
+        """Where the graph ends for ``error``: before the first draw, if what is drawn is all there is."""
+        state = self.state
+        if state.first_draw is None or state.options.fullgraph or state.graph.has_tensors():
+            return error
+        return BreakEarlier(*state.first_draw)
+
+    def _require_use_of_draws(self) -> None:
+        """
+        :raises BreakEarlier: nothing but numbers that Python draws is in the graph, by itself quicker.
+        """
+        earlier = self.before_draws(Unsupported("number that depends on data"))
+        if isinstance(earlier, BreakEarlier):
+            raise earlier
 
     def _leave_blocks(self) -> None:
         """Record what leaves the modes that the frame ends in.

@@ -79,6 +79,7 @@ from .size_nodes import needed_inputs, size_node
 from .sizes_in_tensors import with_sizes_read
 from .storages import Layout, guard_overlap, leaves, node_values, storages, version_of
 from .tensor_hooks import TensorHooks
+from .tensors_met import meets_tensors
 from .transforms import TransformLevels
 from .unread_results import read_what_may_raise
 from .views_of_leaves import ViewsOfLeaves
@@ -241,9 +242,8 @@ class GraphBuilder:
         return value
 
     def has_tensors(self) -> bool:
-        """Whether anything but numbers has come into the graph."""
-        nodes = self.outermost.nodes
-        return any(isinstance(node.meta.get("example_value"), torch.Tensor) for node in nodes)
+        """Whether anything but numbers, drawn ones among them, has come into the graph."""
+        return meets_tensors(self.outermost.nodes)
 
     def add_attribute(
         self, evaluator: Evaluator, tensor: torch.Tensor, source: Source

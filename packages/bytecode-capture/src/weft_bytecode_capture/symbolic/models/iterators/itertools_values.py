@@ -96,7 +96,8 @@ def _count(
     evaluator: Evaluator, start: Variable | None = None, step: Variable | None = None
 ) -> Variable:
     first, width = start or ConstantVariable(0), step or ConstantVariable(1)
-    if not first.is_constant() or not width.is_constant():
+    are_numbers = all(part.python_type() in (int, float) for part in (first, width))
+    if not are_numbers and not (first.is_constant() and width.is_constant()):
         raise Unsupported("arguments of a builtin class", "count")
     current: Variable = first
 

@@ -18,6 +18,7 @@ from weft_guards import ItemSource
 from ....sources import ComputedSource, DrawnSource
 from ....unsupported import Unsupported
 from ...graph.data_dependence import can_read, read_number, require_compared
+from ...graph.tensors_met import mark_number
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
@@ -52,6 +53,13 @@ def drawn_tensor(
     node = graph.add_placeholder(place, fake)
     node.meta[_POSITION] = source, position
     return TensorVariable(node, fake, None)  # to the program it is new
+
+
+def drawn_value(evaluator: Evaluator, source: DrawnSource, made: torch.Tensor) -> TensorVariable:
+    """The number, or array, of Python's that the frame has drawn last."""
+    tensor = drawn_tensor(evaluator, source, made)
+    mark_number(tensor.node)
+    return tensor
 
 
 def drawn_argument(
@@ -133,12 +141,12 @@ def called_on_entry(
     if type(now) not in (int, float):
         return None
     kind = type(now)
-    fine = drawn_tensor(evaluator, source, source.draws.compute(lambda d: int(call.gives(kind, d))))
+    fine = drawn_value(evaluator, source, source.draws.compute(lambda d: int(call.gives(kind, d))))
     if not can_read(evaluator, fine):
         return None
     require_compared(graph, operator.eq, read_number(evaluator, fine), ConstantVariable(1))
     made = source.draws.compute(lambda d: call.result(d) if call.gives(kind, d) else kind())
-    return read_number(evaluator, drawn_tensor(evaluator, source, made))
+    return read_number(evaluator, drawn_value(evaluator, source, made))
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from ..numbers.data_numbers import Range, depends_on_data
 from ..table import model, models
 from ..torch.numbers_in_lists import within
 from ..torch.tensor import TensorVariable
-from .drawn_functions import drawn_argument, drawn_tensor, with_drawn_arguments
+from .drawn_functions import drawn_argument, drawn_value, with_drawn_arguments
 from .random_generators import GENERATOR
 
 _KIND = "call of a builtin function"
@@ -61,7 +61,7 @@ def draw(
     Arguments are constants, and numbers that the graph computes of what was drawn before; ``varies``: and any
     numbers of the call that the guards let through.
     """
-    if generator.source is None or not evaluator.graph.has_tensors():  # then a graph is of no use
+    if generator.source is None:
         raise Unsupported(_KIND, what)
     source = source_of_draws(evaluator, what)
     given = [drawn_argument(evaluator, a, source, what, varies=varies) for a in arguments]
@@ -77,7 +77,7 @@ def draw(
         if issubclass(error.exception.python_type(), (TypeError, OverflowError)):
             raise Unsupported(_KIND, what) from error
         raise
-    return drawn_tensor(evaluator, source, made)
+    return drawn_value(evaluator, source, made)
 
 
 def _may_draw(node: torch.fx.Node) -> bool:
@@ -101,6 +101,8 @@ def source_of_draws(evaluator: Evaluator, what: str) -> DrawnSource:
     if state.drawn is None:
         draws = Draws()
         source = state.drawn = DrawnSource(draws, _frame_hook.disabled(draws.draw))
+        assert state.root is not None
+        state.first_draw = state.root.index, Unsupported(_KIND, what)
 
         def emit(emitter: Emitter) -> None:
             emitter.load_source(source)  # drawn whether or not anything uses it
