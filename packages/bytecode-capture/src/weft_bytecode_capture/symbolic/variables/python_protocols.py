@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import types
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -93,8 +94,11 @@ def nothing_to_delete(evaluator: Evaluator, kind: type, name: str) -> NoReturn:
 
 
 def has_finalizer(kind: type) -> bool:
-    """Whether instances run code when they die."""
-    return find_raw(kind, "__del__") is not None
+    """Whether instances run code when they die, whose effect others see: no file of memory's does."""
+    return kind not in _MEMORY_FILES and find_raw(kind, "__del__") is not None
+
+
+_MEMORY_FILES = (io.StringIO, io.BytesIO)
 
 
 def module_of(kind: type) -> Any:

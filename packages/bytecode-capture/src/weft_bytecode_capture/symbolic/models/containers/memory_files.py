@@ -76,7 +76,7 @@ class MemoryFileVariable(Variable):
             if name == "write" and is_text:
                 before = [] if self.later is None else [self.later]
                 self.later = joined(evaluator, [*before, arguments[0]])
-                return _WrittenLengthVariable(arguments[0])
+                return length_of_text(arguments[0])
             if name == "getvalue" and not arguments and self.later is not None:
                 return joined(evaluator, [ConstantVariable(self.file.getvalue()), self.later])
             if name == "writelines" and len(arguments) == 1:
@@ -142,6 +142,13 @@ class _WrittenLengthVariable(Variable):
 
     def reconstruct(self, emitter: Emitter) -> None:
         emitter.load_call(len, self._text)
+
+
+def length_of_text(text: Variable) -> Variable:
+    """What ``write`` gives of a text."""
+    if text.is_constant():
+        return ConstantVariable(len(text.as_constant()))
+    return _WrittenLengthVariable(text)
 
 
 @models(io.StringIO, io.BytesIO)
