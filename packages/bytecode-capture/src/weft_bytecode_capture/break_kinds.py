@@ -176,6 +176,9 @@ _TENSORS = {
         "the mode that it switches cannot be switched inside a graph",
         ("switch it around the call of the compiled function",),
     ),
+    "write to an inference tensor outside inference mode": BreakKind(
+        "eager refuses most of these writes in its own words, and takes some"
+    ),
     "inference mode switched between operators": BreakKind(
         "a graph makes all of its tensors inside torch.inference_mode, or all of them outside",
         ("put the whole function inside the mode",),
@@ -304,7 +307,6 @@ _OBJECTS = {
     ),
     "descriptor": BreakKind("the attribute is computed by a descriptor that is not Python code"),
     "special method gives a subclass": BreakKind("CPython warns of it, or takes it apart"),
-    "special method that is None": BreakKind("CPython raises its own error"),
     "empty slot": BreakKind("the slot holds nothing yet: CPython raises its own error"),
     "instance dictionary": BreakKind("the __dict__ of an object is used as a whole"),
     "value is not a constant": BreakKind("a plain constant is needed here during capture"),

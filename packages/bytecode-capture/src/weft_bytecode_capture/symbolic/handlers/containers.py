@@ -18,7 +18,7 @@ from ..variables.base import Variable
 from ..variables.class_guards import guard_absent
 from ..variables.constant import ConstantVariable
 from ..variables.missing_methods import name_in_c, require_method
-from ..variables.python_protocols import find_raw
+from ..variables.python_protocols import has_raw
 
 _SEQUENCES = {"BUILD_TUPLE": TupleVariable, "BUILD_LIST": ListVariable}
 
@@ -91,7 +91,7 @@ def has_no_elements(evaluator: FrameEvaluator, value: Variable) -> bool:
     except Unsupported:  # nothing is known of it
         return False
     names = ("__iter__", "__getitem__")
-    if any(find_raw(kind, name) is not None for name in names):
+    if any(has_raw(kind, name) for name in names):
         return False
     for name in names:
         guard_absent(evaluator, kind, name)
@@ -211,10 +211,12 @@ def _unpacked(
     try:
         iterator = iterable.iterator(evaluator)
     except CapturedException as error:
-        if error.exception.python_type() is TypeError:
+        kind = iterable.python_type()
+        iterates = has_raw(kind, "__iter__") or has_raw(kind, "__getitem__")
+        if error.exception.python_type() is TypeError and not iterates:
             evaluator.raise_error(
                 TypeError,
-                f"cannot unpack non-iterable {name_in_c(iterable.python_type())} object",
+                f"cannot unpack non-iterable {name_in_c(kind)} object",
             )
         raise
     elements: list[Variable] = []

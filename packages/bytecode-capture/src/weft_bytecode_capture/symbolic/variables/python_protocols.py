@@ -35,6 +35,11 @@ def find_raw(kind: type, name: str) -> Any:
     return None
 
 
+def has_raw(kind: type, name: str) -> bool:
+    """Whether a class has an attribute, which may be None: then a call of it raises."""
+    return any(name in base.__dict__ for base in resolution_order(kind))
+
+
 def is_data_descriptor(raw: Any) -> bool:
     return hasattr(type(raw), "__set__") or hasattr(type(raw), "__delete__")
 

@@ -33,9 +33,10 @@ from ..containers.sequences import ListVariable, TupleVariable, sort_variables
 from ..containers.sets import SetVariable
 from ..containers.slices import index_value
 from ..functions.tracing import namespace_is_seen
-from ..iterators.builtin_iterators import LazyIteratorVariable
+from ..iterators.builtin_iterators import IteratorVariable, LazyIteratorVariable
 from ..iterators.generators import GeneratorVariable
 from ..iterators.rebuilding import sentinel_iterator
+from ..libraries.mathematics import plain_operands, product
 from ..numbers.called_numbers import number_of_each_call
 from ..numbers.data_numbers import DataBooleanVariable, depends_on_data, number_of_data
 from ..numbers.later_numbers import FUNCTIONS_OF_FLOATS, float_of_later
@@ -315,10 +316,19 @@ def _graph_operand(arguments: tuple[Variable, ...]) -> Variable | None:
     return next((argument for argument in arguments if argument.node is not None), None)
 
 
-@models(*_PURE)
+@model(math.prod)
+def _product(
+    evaluator: Evaluator, elements: Variable, /, *, start: Variable | None = None
+) -> Variable:
+    return product(evaluator, elements, start)
+
+
+@models(*(function for function in _PURE if function is not math.prod))
 def _pure(
     function: Any, evaluator: Evaluator, /, *arguments: Variable, **keywords: Variable
 ) -> Variable:
+    if any(isinstance(a, (UserObjectVariable, IteratorVariable)) for a in arguments):
+        arguments = tuple(plain_operands(evaluator, function, arguments))
     custom = _graph_operand(arguments)
     if not keywords and any(isinstance(a, UserObjectVariable) for a in arguments):
         answer = _by_special_method(function, evaluator, arguments)

@@ -16,7 +16,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.class_guards import guard_absent
 from ...variables.operations import compare_sequences
-from ...variables.python_protocols import find_raw, no_attribute
+from ...variables.python_protocols import has_raw, no_attribute
 from ..builtins.methods import method_of
 
 _NO_INDEX = "{!r} object cannot be interpreted as an integer"
@@ -31,7 +31,7 @@ def index_value(evaluator: Evaluator, key: Variable, what: str | None = None) ->
         if known_contents(evaluator, cast("Tensor", key)) is not None:
             return int(key.call_method(evaluator, "__index__", [], {}).as_constant())
         raise Unsupported("subscript that the graph computes", f"{what}[{key!r}]")
-    if find_raw(kind, "__index__") is None:
+    if not has_raw(kind, "__index__"):
         guard_absent(evaluator, kind, "__index__")
         if what is None:
             message = _NO_INDEX.format(kind.__name__)

@@ -246,8 +246,8 @@ class GetterVariable(Variable):
 
     def call(self, evaluator: Evaluator, arguments: Arguments, keywords: Keywords) -> Variable:
         if len(arguments) != 1 or keywords:
-            count = len(arguments) + len(keywords)
-            raise Unsupported("arguments of a builtin function", f"{self!r} of {count} arguments")
+            getter = self.kind("name")  # it raises before it looks at anything
+            evaluator.pure(getter, *[None] * len(arguments), **dict.fromkeys(keywords))
         target = arguments[0]
         if self.kind is operator.methodcaller:
             name, *rest = self.arguments
@@ -330,19 +330,19 @@ _GETTERS: tuple[Any, ...] = (operator.itemgetter, operator.attrgetter, operator.
 def _make(
     kind: Any,
     evaluator: Evaluator,
-    first: Variable,
     /,
-    *others: Variable,
+    *arguments: Variable,
     **keywords: Variable,
 ) -> Variable:
-    arguments = [first, *others]
-    names = arguments[:1] if kind is operator.methodcaller else arguments
-    texts = kind is operator.itemgetter or all(
-        name.is_constant() and type(name.as_constant()) is str for name in names
-    )
-    if (keywords and kind is not operator.methodcaller) or not texts:
-        raise Unsupported("arguments of a builtin class", kind.__name__)
-    return GetterVariable(kind, arguments, keywords)
+    if not arguments or (keywords and kind is not operator.methodcaller):
+        evaluator.pure(kind, *["name"] * len(arguments), **dict.fromkeys(keywords))  # raises
+    names = {operator.attrgetter: arguments, operator.methodcaller: arguments[:1]}.get(kind, ())
+    for name in names:
+        if not issubclass(name.python_type(), str):
+            evaluator.pure(kind, None)  # raises
+        if type(name.as_constant()) is not str:
+            raise Unsupported("arguments of a builtin class", kind.__name__)
+    return GetterVariable(kind, [*arguments], keywords)
 
 
 @register_wrapper(*_GETTERS)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import operator as operators
 import reprlib
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 from ....code_objects.dialects import DIALECT
@@ -37,9 +39,10 @@ class InstanceProtocols(Variable):
         if found is None or found[0] is object:
             guard_default(evaluator, self.kind, name, found)
             return None
-        if found[1] is None:
-            raise Unsupported("special method that is None", f"{self!r}.{name}")
-        return bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
+        method = bind_attribute(evaluator, self.kind, found[0], name, found[1], self)
+        if found[1] is None and name in _ASKED_FOR:
+            evaluator.raise_error(TypeError, _error_of_none(self.kind.__name__, name))
+        return method  # a call of None raises its own error
 
     def printable(self, evaluator: Evaluator) -> Any:
         read = [n for n in _READ_BY_FORMATS if evaluator.state.find_in_type(self.kind, n)]
@@ -65,15 +68,12 @@ class InstanceProtocols(Variable):
                 result = method.call(evaluator, arguments, keywords)
                 if name in _RESULTS:
                     kind, message = _RESULTS[name]
+                    message = message.replace("{kind}", self.kind.__name__)
                     if issubclass(result.python_type(), kind) and result.python_type() is not kind:
                         raise Unsupported("special method gives a subclass", f"{self!r}.{name}()")
                     needs_result(evaluator, result, kind, message)
                 return result
             if name == "__contains__":
-                if self._not_iterable(evaluator):
-                    evaluator.raise_error(
-                        TypeError, f"argument of type {self.kind.__name__!r} is not iterable"
-                    )
                 return self._contains(evaluator, *arguments)
             if name in ("__int__", "__float__") and self.special(evaluator, "__index__"):
                 value = self.call_method(evaluator, "__index__", [], {}).as_constant()
@@ -86,11 +86,14 @@ class InstanceProtocols(Variable):
                 evaluator.raise_error(TypeError, _MISSING[name].format(self.kind.__name__))
         return super().call_method(evaluator, name, arguments, keywords)
 
-    def _not_iterable(self, evaluator: Evaluator) -> bool:
-        return all(self.special(evaluator, name) is None for name in ("__iter__", "__getitem__"))
-
     def _contains(self, evaluator: Evaluator, item: Variable) -> Variable:
-        iterator = self.iterator(evaluator)
+        try:
+            iterator = self.iterator(evaluator)
+        except CapturedException as error:
+            if not issubclass(error.exception.python_type(), TypeError):
+                raise
+            message = _error_of(_ASKED_FOR["__contains__"], self.kind.__name__, "__iter__", None)
+            evaluator.raise_error(TypeError, message)
         while (element := iterator.next_or_none(evaluator)) is not None:
             if values_equal(evaluator, element, item):
                 return ConstantVariable(True)
@@ -255,12 +258,40 @@ def _at_its_end() -> Variable:
 
 _INDEX_ITERATOR: type = type(iter(_Empty()))
 
+
+def _error_of(call: Callable[[Any], Any], kind: str, name: str, value: Any) -> str:
+    """What CPython says of an object of a class called ``kind`` whose method ``name`` is ``value``."""
+    try:
+        call(type(kind, (), {name: value})())
+    except TypeError as error:
+        return str(error)
+    raise AssertionError(f"{name} is {value!r}, which nothing refused")
+
+
+def _result_of(name: str, call: Callable[[Any], Any]) -> str:
+    """What CPython says of a result of another class, with places for that and for the object's class."""
+    return _error_of(call, "{kind}", name, lambda self: ()).replace("tuple", "{}")
+
+
 _RESULTS: dict[str, tuple[type, str]] = {
-    "__int__": (int, "__int__ returned non-int (type {})"),
-    "__index__": (int, "__index__ returned non-int (type {})"),
-    "__float__": (float, "__float__ returned non-float (type {})"),
-    "__complex__": (complex, "__complex__ returned non-complex (type {})"),
+    "__int__": (int, _result_of("__int__", int)),
+    "__index__": (int, _result_of("__index__", operators.index)),
+    "__float__": (float, _result_of("__float__", float)),
+    "__complex__": (complex, _result_of("__complex__", complex)),
 }
+
+_ASKED_FOR: dict[str, Callable[[Any], Any]] = {
+    "__iter__": iter,
+    "__reversed__": reversed,
+    "__contains__": lambda container: 0 in container,
+    "__hash__": hash,
+}
+"""What says in its own words that a class has None in the place of a method."""
+
+
+def _error_of_none(kind: str, name: str) -> str:
+    return _error_of(_ASKED_FOR[name], kind, name, None)
+
 
 _MISSING = {
     "__neg__": "bad operand type for unary -: {!r}",
