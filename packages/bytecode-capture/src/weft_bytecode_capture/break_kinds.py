@@ -306,6 +306,10 @@ _OBJECTS = {
         "a number or string with a class of its own may behave as anything"
     ),
     "descriptor": BreakKind("the attribute is computed by a descriptor that is not Python code"),
+    "pickled object": BreakKind(
+        "it says itself how it is pickled, or its bytes are asked for, which CPython makes",
+        ("use copy.deepcopy for a copy",),
+    ),
     "special method gives a subclass": BreakKind("CPython warns of it, or takes it apart"),
     "empty slot": BreakKind("the slot holds nothing yet: CPython raises its own error"),
     "instance dictionary": BreakKind("the __dict__ of an object is used as a whole"),

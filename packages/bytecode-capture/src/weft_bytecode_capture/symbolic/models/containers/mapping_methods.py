@@ -15,7 +15,7 @@ from ...protocol import Evaluator
 from ...variables.base import Arguments, Keywords, Variable
 from ...variables.builder import register_wrapper
 from ...variables.operations import values_equal
-from ...variables.python_protocols import COMPARISONS, owner_of, storage_of
+from ...variables.python_protocols import COMPARISONS, drained, owner_of, storage_of
 from ..builtins.methods import method_of
 from ..iterators.builtin_iterators import IteratorVariable, SequenceIteratorVariable
 from ..iterators.rebuilding import advanced_iterator
@@ -79,6 +79,13 @@ class DictIteratorVariable(IteratorVariable):
             return key.variable
         value = entries[key]
         return value if self.name == "values" else TupleVariable([key.variable, value])
+
+    def rest(self, evaluator: Evaluator) -> list[Variable]:
+        """What it has not given yet; it does not move on."""
+        before = self._position, self._keys, self._ended
+        found = drained(evaluator, self)
+        self._position, self._keys, self._ended = before
+        return found
 
     def remaining(self, evaluator: Evaluator) -> int | None:
         return len(self._keys) - self._position

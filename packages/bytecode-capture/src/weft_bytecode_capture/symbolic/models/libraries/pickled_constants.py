@@ -10,18 +10,23 @@ from ....unsupported import Unsupported
 from ...protocol import Evaluator
 from ...variables.base import Variable
 from ...variables.constant import ConstantVariable
-from ..table import model
 
 _NUMBERS = (type(None), bool, int, float, complex)
 _TEXTS = (str, bytes)
 
 
-@model(pickle.dumps)
-def _dumps(evaluator: Evaluator, obj: Variable, protocol: Variable | None = None) -> Variable:
-    positional, _ = evaluator.snapshots([obj] if protocol is None else [obj, protocol], {}, "dumps")
-    texts = list(_texts(positional[0]))
+def pickled_constant(
+    evaluator: Evaluator, obj: Variable, protocol: Variable | None
+) -> Variable | None:
+    """The bytes of an object that only they tell apart from others; None of what holds more."""
+    given = [obj] if protocol is None else [obj, protocol]
+    try:
+        positional, _ = evaluator.snapshots(given, {}, "dumps")
+        texts = list(_texts(positional[0]))
+    except (Unsupported, RecursionError):  # what holds itself is no constant
+        return None
     if len(set(texts)) < len(texts):  # the bytes say which of them are one object
-        raise Unsupported("call of a builtin function", f"dumps({obj!r})")
+        return None
     return ConstantVariable(evaluator.pure(pickle.dumps, *positional))
 
 

@@ -235,7 +235,22 @@ def _copied_instance(
 ) -> Variable:
     """A new instance of the class with the attributes; ``__init__`` does not run."""
     storage = value.storage
-    is_plain = not isinstance(storage, (SetVariable, DequeVariable))  # whose class is called
+    if not is_plain_instance(evaluator, value):
+        return _copied_by_protocol(evaluator, value, part)
+    made = UserObjectVariable(value.kind)
+    remember(value, made)
+    if storage is not None:
+        made.hold(_copied(evaluator, storage, part, _same_object))
+    for key, entry in value.instance_dictionary().all_entries(evaluator).items():
+        name = key.variable.as_constant()
+        if name != _COMPILED or not issubclass(value.kind, torch.nn.Module):
+            made.attributes[name] = part(entry)
+    return made
+
+
+def is_plain_instance(evaluator: Evaluator, value: UserObjectVariable) -> bool:
+    """Whether nothing but its attributes, and a builtin base's elements, makes a copy of it."""
+    is_plain = not isinstance(value.storage, (SetVariable, DequeVariable))  # whose class is called
     for name in (*_HOOKS, *_ASKED):
         found = evaluator.state.find_in_type(value.kind, name)
         if found is None or is_builtin_descriptor(found[1]):
@@ -248,17 +263,9 @@ def _copied_instance(
         for raw in vars(base).values()
     )
     if not is_plain or has_slots:
-        return _copied_by_protocol(evaluator, value, part)
+        return False
     _require_no_reducer(evaluator, value.kind)
-    made = UserObjectVariable(value.kind)
-    remember(value, made)
-    if storage is not None:
-        made.hold(_copied(evaluator, storage, part, _same_object))
-    for key, entry in value.instance_dictionary().all_entries(evaluator).items():
-        name = key.variable.as_constant()
-        if name != _COMPILED or not issubclass(value.kind, torch.nn.Module):
-            made.attributes[name] = part(entry)
-    return made
+    return True
 
 
 def _copied_by_protocol(evaluator: Evaluator, value: UserObjectVariable, part: Copier) -> Variable:
