@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft_guards import NotAliased
 
 from ...unsupported import Unsupported
@@ -16,6 +18,7 @@ from .python_protocols import (
     is_made_by_statement,
     resolution_order,
     special_name,
+    storage_of,
 )
 
 SYMBOLS = {
@@ -42,6 +45,9 @@ def binary_operation(
     result = _plain_operation(evaluator, plain, left, right)
     if result is not None:
         return result
+    result = _scalar_operation(evaluator, plain, left, right)
+    if result is not None:
+        return result
     result = _sequence_operation(evaluator, plain, left, right)
     if result is not None:
         return result
@@ -59,6 +65,32 @@ def binary_operation(
             symbol = "**="
         message = f"unsupported operand type(s) for {symbol}: {left_name!r} and {right_name!r}"
     return evaluator.raise_error(TypeError, message)
+
+
+def _scalar_operation(
+    evaluator: Evaluator, operator: str, left: Variable, right: Variable
+) -> Variable | None:
+    """What a number or text answers where the other, of a class derived from one, has not."""
+    for variable, other, reflected in ((left, right, False), (right, left, True)):
+        storage, kind = storage_of(other), variable.python_type()
+        if storage is other or kind not in _SCALARS or storage.python_type() not in _SCALARS:
+            continue
+        method: Any = getattr(kind, special_name(operator, reflected), None)
+        alike = storage.python_type() is kind
+        concatenates = operator == "add" and alike and not reflected
+        if kind in _SEQUENCES and operator not in COMPARISONS and not concatenates:
+            continue
+        if method is None:
+            continue
+        if not (variable.is_constant() and storage.is_constant()):
+            raise Unsupported("operator of a builtin type", f"{left!r} {operator} {right!r}")
+        result = evaluator.pure(method, variable.as_constant(), storage.as_constant())
+        if result is not NotImplemented:
+            return evaluator.wrap_result(result)
+    return None
+
+
+_SCALARS = frozenset((bool, int, float, complex, str, bytes))
 
 
 _SEQUENCES = {
