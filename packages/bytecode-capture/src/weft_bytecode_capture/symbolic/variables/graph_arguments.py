@@ -14,6 +14,7 @@ from ..models.containers.slices import SliceVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
 from ..models.objects.classes import ClassVariable
+from ..models.objects.user_objects import UserObjectVariable
 from ..models.torch.subclass_tensors import without_class
 from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
@@ -49,9 +50,9 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         if is_scalar(value):
             value = _plain_number(value)
         return value, value
-    number = variable.as_operand(evaluator)
-    if number is not None:
-        return graph_argument(evaluator, number)
+    operand = variable.as_operand(evaluator)
+    if operand is not None:
+        return graph_argument(evaluator, operand)
     plain = without_class(evaluator, variable)
     if plain is not variable:
         return graph_argument(evaluator, plain)
@@ -90,6 +91,8 @@ def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[i
     """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
     found: dict[int, Variable] = {}
     for argument in arguments:
+        if isinstance(argument, UserObjectVariable):
+            argument = argument.as_operand(evaluator) or argument
         if isinstance(argument, (TupleVariable, ListVariable)):
             found.update(given_tensors(evaluator, argument.iterate(evaluator)))
         else:
