@@ -122,9 +122,12 @@ def _forget_failed(pool: Any, side: torch.cuda.Stream) -> None:
 
     Where the driver gives no graph, torch neither takes its allocator back from the pool nor tells its random
     numbers that nothing is recorded any longer: later recordings in the pool and every draw raised errors.
-    A recording that ends well does the latter.
+    A recording in another pool that ends well does the latter, and this pool is not used again (torch 2.11
+    refuses it even where its allocator says that it has been taken back).
     """
     end_allocating(pool)
+    for key in [key for key, known in _POOLS.items() if known.handle == pool]:
+        del _POOLS[key]
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.stream(side):
         graph.capture_begin(pool=torch.cuda.graph_pool_handle(), capture_error_mode=MODE)
@@ -217,16 +220,16 @@ class GraphRecording:
         free_library_workspaces()
         to_be_freed = 0 if self._donated_inputs is None else self._donated_inputs.nbytes
         with torch.cuda.stream(side), freeing(to_be_freed):
-            self._graph.capture_begin(pool=pool, capture_error_mode=MODE)
             try:
-                self._allocate_copies(inputs)
-                buffers = compute(inputs, constants, side.cuda_stream)
-            finally:
+                self._graph.capture_begin(pool=pool, capture_error_mode=MODE)
                 try:
+                    self._allocate_copies(inputs)
+                    buffers = compute(inputs, constants, side.cuda_stream)
+                finally:
                     self._graph.capture_end()
-                except RuntimeError:
-                    _forget_failed(pool, side)
-                    raise
+            except RuntimeError:
+                _forget_failed(pool, side)
+                raise
         current.wait_stream(side)
         return buffers
 
