@@ -470,10 +470,11 @@ class TensorVariable(WithAttributes):
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
         from ..numbers.tensor_number import TensorNumberVariable
+        from ..objects.user_objects import UserObjectVariable
 
-        function = OPERATORS.get(operator)
-        if function is None:
-            function = getattr(operator_module, operator, None)
+        function = OPERATORS.get(operator) or getattr(operator_module, operator, None)
+        if isinstance(other, UserObjectVariable):
+            other = other.as_operand(evaluator) or other
         if isinstance(other, TensorNumberVariable):
             return other.with_tensor(evaluator, operator, self, reflected)
         numbers = (TensorVariable, NumberVariable)
