@@ -73,7 +73,7 @@ class Variable:
         return False
 
     def as_operand(self, evaluator: Evaluator) -> Variable | None:
-        """The number, text, tuple or list that operators of torch take it for, if that is another variable."""
+        """The number, text, tuple or list that operators take it for, if that is another variable."""
         return None
 
     def is_none(self) -> bool:
