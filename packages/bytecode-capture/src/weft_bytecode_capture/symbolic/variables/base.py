@@ -73,7 +73,11 @@ class Variable:
         return False
 
     def as_operand(self, evaluator: Evaluator) -> Variable | None:
-        """The number, text, tuple or list that operators take it for, if that is another variable."""
+        """The number that operators of torch take it for, if that is another variable."""
+        return None
+
+    def builtin_part(self) -> Variable | None:
+        """Of an instance of a class derived from a tuple, list, number or text: what operators read."""
         return None
 
     def is_none(self) -> bool:

@@ -14,7 +14,6 @@ from ..models.containers.slices import SliceVariable
 from ..models.numbers.representations import NumberVariable
 from ..models.numbers.symbolic_number import SymbolicNumberVariable
 from ..models.objects.classes import ClassVariable
-from ..models.objects.user_objects import UserObjectVariable
 from ..models.torch.subclass_tensors import without_class
 from ..models.torch.tensor import TensorVariable
 from ..protocol import Evaluator
@@ -50,7 +49,7 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         if is_scalar(value):
             value = _plain_number(value)
         return value, value
-    operand = variable.as_operand(evaluator)
+    operand = variable.builtin_part() or variable.as_operand(evaluator)
     if operand is not None:
         return graph_argument(evaluator, operand)
     plain = without_class(evaluator, variable)
@@ -91,8 +90,7 @@ def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[i
     """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
     found: dict[int, Variable] = {}
     for argument in arguments:
-        if isinstance(argument, UserObjectVariable):
-            argument = argument.as_operand(evaluator) or argument
+        argument = argument.builtin_part() or argument
         if isinstance(argument, (TupleVariable, ListVariable)):
             found.update(given_tensors(evaluator, argument.iterate(evaluator)))
         else:

@@ -346,8 +346,7 @@ class UserObjectVariable(InstanceProtocols):
             raise Unsupported("text of an instance", repr(self), "its order is not known")
         return str(text(named))
 
-    def as_operand(self, evaluator: Evaluator) -> Variable | None:
-        """What it is as an instance of a builtin: operators read that, and no method of the class."""
+    def builtin_part(self) -> Variable | None:
         kind = None if self.storage is None else self.storage.python_type()
         if kind not in (tuple, list):
             return self.storage if kind in (int, float, complex, str) else None

@@ -470,11 +470,8 @@ class TensorVariable(WithAttributes):
         self, evaluator: Evaluator, operator: str, other: Variable, reflected: bool
     ) -> Variable | None:
         from ..numbers.tensor_number import TensorNumberVariable
-        from ..objects.user_objects import UserObjectVariable
 
         function = OPERATORS.get(operator) or getattr(operator_module, operator, None)
-        if isinstance(other, UserObjectVariable):
-            other = other.as_operand(evaluator) or other
         if isinstance(other, TensorNumberVariable):
             return other.with_tensor(evaluator, operator, self, reflected)
         numbers = (TensorVariable, NumberVariable)
@@ -483,7 +480,8 @@ class TensorVariable(WithAttributes):
             found = evaluator.state.overrides.overridden(evaluator, function, pair, {})
             if found is not None:
                 return found
-        if function is None or not (isinstance(other, numbers) or other.is_constant()):
+        operand = other.builtin_part() or other
+        if function is None or not (isinstance(operand, numbers) or operand.is_constant()):
             return None
         return evaluator.graph.call_function(evaluator, function, pair, {})
 
