@@ -99,6 +99,38 @@ def test_changes_count(program, view, change, requires_grad):
     assert found == expected or expected is None  # weft's gradients are right there
 
 
+def returned_and_computed_of(view, change, x):
+    v = view(x)
+    change(v)
+    return v, v * v, x * x
+
+
+def of_another_beside_it(view, change, x):
+    v, w = view(x), x.view_as(x)
+    change(v)
+    return w, w * w
+
+
+@pytest.mark.parametrize(
+    ("view", "change"),
+    [
+        (v, c) for v in VIEWS for c in CHANGES if (v, c) != ("of a view", "as_strided_")
+    ],  # no gradient
+)
+@pytest.mark.parametrize("program", [returned_and_computed_of, of_another_beside_it])
+def test_gradients_that_are_asked_for(program, view, change):
+    """Results are computed again to learn whose gradients lead through others: that is no change."""
+    answers = []
+    for function in (program, weft.compile(program, backend=by_operators)):
+        leaf = torch.arange(1.0, 7.0).reshape(2, 3).requires_grad_()
+        x = leaf * 1
+        results = function(VIEWS[view], CHANGES[change], x)
+        asked = [result.sum() for result in results if result.requires_grad]
+        (gradient,) = torch.autograd.grad(asked, leaf)
+        answers.append((gradient.tolist(), x._version, [r._version for r in results]))
+    assert answers[0] == answers[1]
+
+
 def test_a_view_of_a_buffer():
     module = torch.nn.BatchNorm1d(3)
 

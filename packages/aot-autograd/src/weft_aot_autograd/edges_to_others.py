@@ -221,6 +221,8 @@ def _run_again(ctx: Any) -> Mapping[int, Any]:
         for descriptor in plan.functional.outputs
         if descriptor.kind is OutputKind.MUTATED_INPUT
     }
+    # Of what changes a view's layout the version, which the view shares, would tell as of a write.
+    written |= {k for k, d in enumerate(plan.functional.inputs) if d.layout_changes}
     with torch.enable_grad(), numbers_of_forward(ctx):
         for value, version in zip(ctx.kept, ctx.versions, strict=True):
             check_version(value, version)
