@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
+from weft_bytecode_capture.symbolic.graph.known_results import KnownResult
 
 
 def with_gradient(make: Callable[[], torch.Tensor]) -> torch.Tensor:
@@ -109,6 +110,7 @@ PROGRAM = """
 import sys
 import torch
 from weft_bytecode_capture.symbolic.graph.fake_mode import RememberingFakeMode
+from weft_bytecode_capture.symbolic.graph.known_results import KnownResult
 mode = RememberingFakeMode()
 leaf = torch.nn.Parameter(torch.randn(4, 6))
 leaf.grad = torch.ones(4, 6)
@@ -121,3 +123,25 @@ assert "torch._dynamo" not in sys.modules
 @pytest.mark.kept
 def test_torchs_compiler_is_not_loaded_for_them() -> None:
     subprocess.run([sys.executable, "-c", PROGRAM], check=True)
+
+
+@pytest.mark.parametrize(
+    "lazily",
+    [torch._neg_view, lambda x: x.to(torch.complex64).conj()],
+    ids=["negative", "conjugate"],
+)
+def test_lazy_views_stay_lazy_where_plain_ones_are_known(
+    lazily: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """Torch's converter makes a plain view lazy; what was found of such views before holds for plain ones."""
+    known: dict[str, KnownResult] = {}
+    lazy = lazily(torch.randn(9))
+    plain = torch.empty_like(lazy)
+    for _ in range(2):  # the second finds the view itself, too
+        mode = RememberingFakeMode(known=known)
+        with mode:
+            mode.from_tensor(plain, static_shapes=True).detach()
+            fake = mode.from_tensor(lazy, static_shapes=True)
+            for view in (fake, fake.detach(), fake.data, fake[2:]):
+                assert view.is_neg() == lazy.is_neg()
+                assert view.is_conj() == lazy.is_conj()

@@ -131,6 +131,17 @@ def is_strided(fake: FakeTensor) -> bool:
     return fake.layout is torch.strided and not fake.is_conj() and not fake.is_neg()
 
 
+def read_as_it_is(fake: FakeTensor) -> FakeTensor:
+    """``fake``, which torch's converter has made: it may have made a plain one a lazy conjugate or negative.
+
+    The gradient and what a view is of it makes on the way.
+    """
+    for made in (fake, fake._base, fake.grad if fake.is_leaf else None):
+        if isinstance(made, FakeTensor) and (made.is_conj() or made.is_neg()):
+            made.__dict__.pop(_PLAIN, None)
+    return fake
+
+
 def computed_constant(
     operator: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> torch.Tensor:

@@ -35,6 +35,7 @@ from ..._torch.fakes import (
     hold_constant,
     is_strided,
     known_numbers,
+    read_as_it_is,
 )
 from ..._torch.symbols import has_known_sizes, has_symbolic_layout, has_unbacked_symbols
 from ...unsupported import Unsupported
@@ -97,7 +98,7 @@ class RememberingFakeMode(FakeModeOnDemand):
         if fake is not None:
             return fake
         with torch.inference_mode(tensor.is_inference()):
-            return super().from_tensor(tensor, static_shapes=True)
+            return read_as_it_is(super().from_tensor(tensor, static_shapes=True))
 
     def from_tensor(self, tensor: torch.Tensor, **options: Any) -> FakeTensor:
         """The fake of ``tensor``; not by torch's converter where it is plain and its sizes are numbers."""
@@ -105,7 +106,7 @@ class RememberingFakeMode(FakeModeOnDemand):
             fake = fake_of_leaf(self, self._leaves, tensor)
             if fake is not None:
                 return fake
-        return super().from_tensor(tensor, **options)
+        return read_as_it_is(super().from_tensor(tensor, **options))
 
     def dispatch(
         self,
