@@ -162,11 +162,7 @@ def each_in_both_widths() -> Iterator[Any]:
 def test_scores_that_are_changed(codegen: Interpreted, name: str, dtype: torch.dtype) -> None:
     change, others = SCORES[name]
     backward = compare(codegen, attention(change), *operands(dtype), *others(dtype))
-    apart = 0
-    if name == "relative bias":
-        # In float32 a kernel adds up the table's gradient, and reads the scores' with two products of it.
-        apart = 2 if dtype == torch.float32 else 0
-    assert backward.extern_count == apart
+    assert backward.extern_count == 0
 
 
 def test_flexible_attention_is_one_kernel(codegen: Interpreted) -> None:

@@ -26,6 +26,7 @@ from weft_loop_ir.disk_cache import ORPHAN_SECONDS, collect
 TOUCHING = ("open", "os.", "shutil.", "tempfile.", "subprocess.Popen")
 MAKING = ("open", "os.mkdir", "os.rename", "os.link", "os.symlink", "tempfile.mkstemp")
 FOLDERS = ("cpp", "programs")
+ENTRIES = (".cpp", ".so", ".sum", ".program", ".results")
 
 
 class Interruption:
@@ -112,7 +113,7 @@ def leftovers(folder: Path) -> list[str]:
     for name in FOLDERS:
         collect(folder / name, 0)
     files = {path.name for path in folder.rglob("*") if path.is_file()}
-    return sorted(f for f in files if Path(f).suffix not in (".cpp", ".so", ".sum", ".program"))
+    return sorted(f for f in files if Path(f).suffix not in ENTRIES)
 
 
 def main() -> None:
