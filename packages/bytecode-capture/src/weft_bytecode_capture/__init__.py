@@ -31,6 +31,7 @@ from .compiling import is_compiling as is_compiling
 from .frame.capture_report import CaptureReport as CaptureReport
 from .frame.convert_frame import make_context as make_context
 from .frame.failed_guards import failed_guards as failed_guards
+from .frame.forks import without_collector as without_collector
 from .gradient_rule import GradientRule as GradientRule
 from .marks import mark_dynamic as mark_dynamic
 from .marks import mark_static as mark_static

@@ -7,6 +7,7 @@ code generators are subclasses of it.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Collection, Iterable, Sequence
 from typing import Generic, TypeVar
 
@@ -105,7 +106,9 @@ class HostWalk(StepVisitor[None]):
             if not isinstance(item, Item):
                 self.other(item)
         self.last_uses = last_uses(schedule)
-        self.held: dict[str, None] = {}
+        self.held: dict[str, int] = {}  # with how many were held before each
+        self._ends: list[tuple[int, int, str]] = []  # of these, a heap, by their last uses
+        self._holds = 0
         self.number = 0
         self.depth = 0
         self.has_effects = False
@@ -123,17 +126,18 @@ class HostWalk(StepVisitor[None]):
             self.has_effects = True
             self.first_effect(step)
         self.step(step)
-        gone = [name for name in self.held if self.last_uses.get(name, -1) <= self.number]
-        for name in gone:
-            del self.held[name]
+        gone = []
+        while self._ends and self._ends[0][0] <= self.number:
+            gone.append(heapq.heappop(self._ends)[-1])
         if gone:
+            gone.sort(key=self.held.pop)
             self.free(gone)
 
     def step(self, step: Item) -> None:
         """One step, of a region or of the schedule."""
         for name in self.memory_for(step):
             if not self.has_memory(name):
-                self.held[name] = None
+                self.hold([name])
                 self.allocate(name)
         self.visit(step)
 
@@ -145,6 +149,19 @@ class HostWalk(StepVisitor[None]):
         self.depth -= 1
 
     # -- memory ------------------------------------------------------------------------------------------
+
+    def hold(self, names: Iterable[str]) -> None:
+        """From now on buffers have memory of their own, until after their last uses."""
+        for name in names:
+            if name not in self.held:
+                self.held[name] = self._holds
+                heapq.heappush(self._ends, (self.last_uses.get(name, -1), self._holds, name))
+                self._holds += 1
+
+    def hold_nothing(self) -> None:
+        """Begin anew, as for another function: no buffer has memory of its own yet."""
+        self.held.clear()
+        self._ends.clear()
 
     def memory_for(self, step: Item) -> Collection[str]:
         """The buffers that need memory before ``step``: what it writes, but for what calls in it make.
@@ -182,7 +199,7 @@ class HostWalk(StepVisitor[None]):
         """Give memory to outputs of which no step writes an element: they are empty."""
         for view in self.schedule.outputs:
             if isinstance(view, BufferView) and not self.has_memory(view.buffer):
-                self.held[view.buffer] = None
+                self.hold([view.buffer])
                 self.allocate(view.buffer)
 
     # -- steps -------------------------------------------------------------------------------------------
@@ -197,7 +214,7 @@ class HostWalk(StepVisitor[None]):
     def extern_call(self, call: ExternCall) -> None:
         self.call(call)
         if not self.writes_into(call):
-            self.held.update(dict.fromkeys(name for name in call.outputs if name is not None))
+            self.hold(name for name in call.outputs if name is not None)
         for definition in call.defines:
             self.define(call, definition)
         for requirement in call.requires:

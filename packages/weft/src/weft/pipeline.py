@@ -33,6 +33,7 @@ from weft_bytecode_capture import (
     disable,
     refused_by_torch,
     warn,
+    without_collector,
 )
 from weft_functionalize import FunctionalGraph
 from weft_loop_ir import Codegen, CompiledProgram
@@ -357,7 +358,7 @@ class Pipeline:
 
         def compile_later(graph_module: torch.fx.GraphModule) -> Callable[..., Any]:
             try:
-                with torch.no_grad():
+                with torch.no_grad(), without_collector():
                     return compiler.compile_backward(graph_module, "_partial_backward")
             except StageError as error:
                 if self._raise_errors:
@@ -378,12 +379,13 @@ class Pipeline:
         def compile_gradients(function: GradientFunction) -> CompiledGradients | None:
             known = function.relations()
             try:
-                with torch.enable_grad():
-                    traced = function.trace(self._decompositions)
-                self._rewrite_joint(traced.joint)
-                gradients = traced.reuse_saved()
-                with torch.no_grad():
-                    compiled = self._compile_gradients(compiler, gradients)
+                with without_collector():
+                    with torch.enable_grad():
+                        traced = function.trace(self._decompositions)
+                    self._rewrite_joint(traced.joint)
+                    gradients = traced.reuse_saved()
+                    with torch.no_grad():
+                        compiled = self._compile_gradients(compiler, gradients)
             except _REFUSALS:
                 return None
             except StageError as error:

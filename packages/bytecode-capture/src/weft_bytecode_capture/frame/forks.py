@@ -49,8 +49,11 @@ _switch_interval: float | None = None  # of threads, to be set again
 
 
 @contextmanager
-def without_collector(leaves_garbage: Callable[[], bool]) -> Iterator[None]:
-    """A conversion, with no cyclic garbage collection inside; the function is asked at its end."""
+def without_collector(leaves_garbage: Callable[[], bool] = lambda: False) -> Iterator[None]:
+    """A conversion, with no cyclic garbage collection inside; the function is asked at its end.
+
+    So is what is compiled later for what was converted, whose graphs live on too.
+    """
     thread = threading.get_ident()
     if thread in _converting:
         yield

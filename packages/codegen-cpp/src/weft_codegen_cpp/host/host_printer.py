@@ -324,9 +324,8 @@ class _HostPrinter(HostWriter):
 
     def free(self, names: Sequence[str]) -> None:
         """Free their tensors, as eager would."""
-        for slot, name in enumerate(self.owned):
-            if name not in names:
-                continue
+        for slot in sorted(self._slots[name] for name in names if name in self._slots):
+            name = self.owned[slot]
             what = "owned" if self.object_of(name) is None else "made"
             drop = f"drop_{what}(c.{what}[{Slot(slot)}]);"
             if name in self.made_in_regions:

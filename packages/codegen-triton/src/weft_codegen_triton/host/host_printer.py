@@ -263,7 +263,8 @@ class _HostPrinter(HostWalk):
         first, second = (self._tuple(self.tensors[n] for n in ns) for ns in (self.prepared, later))
         self.emit(f"return {first}, {second}")
         lines, self.lines = self.lines, []
-        self.tensors, self.pointers, self.held = {}, {}, {}
+        self.tensors, self.pointers = {}, {}
+        self.hold_nothing()
         return ["def prepare(inputs, constants):", *lines, "", ""], later
 
     def _is_carried(self, name: str, edge: int) -> bool:
@@ -277,7 +278,9 @@ class _HostPrinter(HostWalk):
 
         ``numbers`` are those that data gave before.
         """
-        self.tensors, self.pointers, self.held = {}, {}, dict.fromkeys(given)
+        self.tensors, self.pointers = {}, {}
+        self.hold_nothing()
+        self.hold(given)
         matmuls = sum(_is_matmul(step) for step in self.schedule.steps[edge:])
         self.is_beside_recordings = matmuls <= MAX_MATMULS_BESIDE_RECORDINGS
         self._bind()
@@ -351,7 +354,7 @@ class _HostPrinter(HostWalk):
         if taken:
             self.emit(f"for position in {tuple(taken.values())}:")
             self.emit("    inputs[position] = None")
-        self.held.update(dict.fromkeys(taken))
+        self.hold(taken)
 
     def _align(self, steps: Sequence[Step]) -> None:
         """Copy inputs and constants that kernels touch where they aren't aligned as allocations are."""

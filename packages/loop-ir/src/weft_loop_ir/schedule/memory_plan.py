@@ -497,11 +497,11 @@ def _is_within(place: sympy.Expr, length: int, stage: Stage) -> bool:
     """Whether a place in a row is one of its first ``length``, whatever the stage's loops and data are."""
     sizes = {v.symbol: v.size for v in stage.inner}
     sizes |= {i.symbol: i.size for i in stage.body.walk() if isinstance(i, Indirect)}
-    greatest = place
+    ends = {}
     for symbol in place.free_symbols:
         step, size = place.coeff(symbol), sizes.get(symbol)
         if size is None or not (step.is_Integer and step > 0 and size.is_Integer):
             return False
-        greatest = greatest.subs(symbol, size - 1)
-    least = place.subs(dict.fromkeys(place.free_symbols, 0))
+        ends[symbol] = size - 1
+    greatest, least = place.xreplace(ends), place.xreplace(dict.fromkeys(ends, sympy.S.Zero))
     return bool(least.is_Integer and greatest.is_Integer and least >= 0 and greatest < length)
