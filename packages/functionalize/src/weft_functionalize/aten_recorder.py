@@ -26,7 +26,8 @@ from ._torch import (
     storage_identity,
 )
 from .functional_graph import InputKind, SharedMember
-from .gradient_history import GradientHistory, with_its_history
+from .gradient_history import GradientHistory
+from .histories_of_tensors import with_its_history
 from .leaves import begin_history, give_gradients, is_leaf, leaf_for
 from .options import StepObserver
 from .recorded_inputs import RecordedInput, kind_of
@@ -69,7 +70,6 @@ _PLAIN_TYPES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 _STORAGE_MUTATIONS = frozenset(
     f"aten::{name}" for name in "set_ set_data resize_ resize_as_ swap_ set".split()
 )
-
 
 # Operators that ask for numbers: answered, not recorded.
 _DEVICE = torch.ops.prim.device.default

@@ -10,7 +10,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.autograd.graph import get_gradient_edge
@@ -23,11 +23,14 @@ from ._torch import (
     share_version,
     storage_identity,
 )
+from .histories_of_tensors import edge_of
 from .list_results import Place, edges_of, function_at, place_of, places_behind
 from .saved_tensors import WRITTEN, Pack, Saved, saved_tensors
 from .tensor_map import TensorMap
 from .tensor_ssa.layout import Window
 from .unsupported import Unsupported
+
+T = TypeVar("T")
 
 # A node of autograd's graph.
 _Function = Any
@@ -115,7 +118,8 @@ class GradientHistory:
         self.write_count = 0
         self._maybe_one: dict[int, list[torch.Tensor]] = {}  # by storage, as data says
         self._following: dict[Place, tuple[Place, ...]] = {}
-        self._known_behind: dict[bool, dict[Place, frozenset[int]]] = {}  # by whether certain
+        # By whether certain, and for None what holds something.
+        self._known_behind: dict[bool | None, dict[Place, frozenset[Any]]] = {}
         self._known_with = 0  # how much was made then
         self._input_of: dict[_Function, int] = {}
         self._leaves: TensorMap[int] = TensorMap()
@@ -278,6 +282,7 @@ class GradientHistory:
         tensors = (value for value in results if isinstance(value, torch.Tensor))
         functions = self._functions([t.grad_fn for t in tensors if t.grad_fn is not None])
         numbers = set(map(number_of_node, functions))
+        self._known_behind.clear()
         for function in functions:
             saved, error = self._saved_by(function, numbers)
             self._held_by[function] = frozenset(map(self._hold, saved))
@@ -301,10 +306,7 @@ class GradientHistory:
         """
         held = {
             number: frozenset[int]().union(
-                *(
-                    self._held_by.get(function, ())
-                    for function in self._functions([t.grad_fn for t in tensors if t.grad_fn])
-                )
+                *(self._held_by[function] for function in self._holding_behind(tensors))
             )
             for number, tensors in results.items()
         }
@@ -316,8 +318,7 @@ class GradientHistory:
 
     def held_for(self, results: Sequence[torch.Tensor]) -> list[Held]:
         """What autograd holds for the gradients of ``results``, apart for each set of inputs on the way."""
-        starts = [t.grad_fn for t in results if t.grad_fn is not None]
-        functions = self._functions(starts)
+        functions = self._holding_behind(results)
         reached = self._inputs_behind(functions)
         held: dict[frozenset[int], set[int]] = {}
         errors: dict[frozenset[int], str] = {}
@@ -330,17 +331,33 @@ class GradientHistory:
                     errors.setdefault(inputs, error)
         return [Held(i, frozenset(found), errors.get(i, "")) for i, found in held.items()]
 
+    def _known(self, what: bool | None) -> dict[Place, frozenset[Any]]:
+        """What has been found, which is kept until more is known of inputs and regions."""
+        if len(self.made) != self._known_with:
+            self._known_behind.clear()
+            self._known_with = len(self.made)
+        return self._known_behind.setdefault(what, {})
+
+    def _holding_behind(self, results: Sequence[torch.Tensor]) -> frozenset[_Function]:
+        """The nodes that hold something, or held what was overwritten, for the gradients of ``results``."""
+        starts = [t.grad_fn for t in results if t.grad_fn is not None]
+
+        def own(place: Place) -> frozenset[_Function]:
+            function = function_at(place)
+            holds = self._held_by.get(function) or function in self._overwritten
+            return frozenset({function} if holds else ())
+
+        behind = self._gather(starts, own, self._known(None), of_results=False)
+        return frozenset[_Function]().union(*(behind[start] for start in starts))
+
     def _inputs_behind(
         self, starts: Iterable[Place], *, is_certain: bool = False
     ) -> Mapping[Place, frozenset[int]]:
         """By place, those that ``starts`` lead to among them: the inputs that it leads to in turn.
 
-        In every call, or in some; what has been found is kept until more is known of inputs and regions.
+        In every call, or in some.
         """
-        if len(self.made) != self._known_with:
-            self._known_behind.clear()
-            self._known_with = len(self.made)
-        known = self._known_behind.setdefault(is_certain and len(self.made) > 0, {})
+        known = self._known(is_certain and len(self.made) > 0)
 
         def own(place: Place) -> frozenset[int]:
             index = self._input_number(function_at(place))
@@ -351,19 +368,24 @@ class GradientHistory:
     def _gather(
         self,
         starts: Iterable[Place],
-        own: Callable[[Place], frozenset[int]],
-        known: dict[Place, frozenset[int]],
+        own: Callable[[Place], frozenset[T]],
+        known: dict[Place, frozenset[T]],
         *,
         is_certain: bool = False,
-    ) -> Mapping[Place, frozenset[int]]:
-        """Add to ``known`` what ``starts`` have of their ``own``, and all that they lead to has."""
+        of_results: bool = True,
+    ) -> Mapping[Place, frozenset[T]]:
+        """Add to ``known`` what ``starts`` have of their ``own``, and all that they lead to has.
+
+        ``of_results``: places that are one result of a node lead on by that alone.
+        """
         pending = [*starts]
         while pending:
             place = pending[-1]
             if place in known:
                 pending.pop()
                 continue
-            following = self._behind(place, is_certain=is_certain)
+            whole = place if of_results else function_at(place)
+            following = self._behind(whole, is_certain=is_certain)
             unknown = [f for f in following if f not in known]
             if unknown:
                 pending += unknown
@@ -394,7 +416,7 @@ class GradientHistory:
         self._inputs[tensor] = index
         if not tensor.requires_grad:
             return
-        self._edges[index] = _edge(tensor)
+        self._edges[index] = edge_of(tensor)
         self.note_stand_in(index, tensor)
 
     def note_stand_in(self, index: int, tensor: torch.Tensor) -> None:
@@ -440,18 +462,18 @@ class GradientHistory:
         """Whether the input, now ``tensor``, has gradients by another history than it came with."""
         if not tensor.requires_grad:
             return False
-        return self._edges.get(index) != _edge(tensor)
+        return self._edges.get(index) != edge_of(tensor)
 
     def leads_through(self, values: Mapping[int, torch.Tensor]) -> dict[int, frozenset[int]]:
         """Which of ``values``, by number, each of them is computed from, itself apart."""
-        numbers = {_edge(value): number for number, value in values.items()}
+        numbers = {edge_of(value): number for number, value in values.items()}
 
         by_place: dict[Place, set[int]] = {}
         starts: dict[int, Place] = {}
         for number, value in values.items():
             if value.grad_fn is not None:
                 starts[number] = place_of(value)
-                by_place.setdefault(starts[number], set()).add(numbers[_edge(value)])
+                by_place.setdefault(starts[number], set()).add(numbers[edge_of(value)])
 
         def met(place: Place) -> frozenset[int]:
             edges = edges_of(place)
@@ -462,7 +484,7 @@ class GradientHistory:
 
         behind = self._gather(starts.values(), met, {})
         return {
-            number: behind.get(starts.get(number), frozenset()) - {numbers[_edge(value)]}
+            number: behind.get(starts.get(number), frozenset()) - {numbers[edge_of(value)]}
             for number, value in values.items()
         }
 
@@ -553,37 +575,9 @@ def is_unrecorded_view(tensor: torch.Tensor) -> bool:
     return base is None or base.requires_grad
 
 
-def with_its_history(tensor: torch.Tensor, detached: TensorMap[torch.Tensor]) -> torch.Tensor:
-    """``tensor``, or what it was ``detached`` from where autograd has given it the history of that again.
-
-    So it does with what it saved, when a backward reads that; again with what backward saves of it.
-    """
-    found, origin = tensor, detached.get(tensor) if tensor.requires_grad else None
-    while origin is not None:
-        if origin.requires_grad and _leads_as(origin, tensor):
-            found = origin
-        origin = detached.get(origin)
-    return found
-
-
 def _written_by_data(tensor: torch.Tensor) -> Unsupported:
     return Unsupported(
         "write by .data to what autograd has saved",
         f"shape {tuple(tensor.shape)}",
         "write before the value is used, or to a clone()",
     )
-
-
-def _edge(tensor: torch.Tensor) -> tuple[_Function, int]:
-    return tensor.grad_fn, tensor.output_nr
-
-
-def _leads_as(view: torch.Tensor, tensor: torch.Tensor) -> bool:
-    """Whether one edge leads to both; none yet to a view whose base was written to.
-
-    Autograd makes that one when it is asked for, which it cannot while an operator is recorded.
-    """
-    try:
-        return _edge(view) == _edge(tensor)
-    except RuntimeError:
-        return False
