@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 import torch.fx
-from weft_functionalize import DispatchMode, NumberNodes, TensorMap, base_name
+from weft_functionalize import DispatchMode, NumberNodes, TensorMap, append_call
 
 from ._torch import OpOverload
 from .unsupported import Unsupported
@@ -87,9 +87,7 @@ class NodeRecorder(DispatchMode):
         self, target: Callable[..., Any], args: Any, kwargs: Any, value: Any
     ) -> torch.fx.Node:
         """Append one call of ``target`` on nodes, whose result is ``value``."""
-        name = base_name(target) if isinstance(target, OpOverload) else None
-        node = self.graph.create_node("call_function", target, name=name)
-        node.args, node.kwargs = args, kwargs  # given to a new one, torch looks for symbols in them
+        node = append_call(self.graph, target, args, kwargs)
         node.meta["val"] = value
         if self.provenance is not None:
             for key in _PROVENANCE:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from ._torch import DispatchMode as DispatchMode
 from ._torch import assume as assume
-from ._torch import base_name as base_name
 from ._torch import is_empty as is_empty
 from ._torch import known_equal as known_equal
 from ._torch import known_true as known_true
@@ -37,6 +36,7 @@ from .gradient_rules import FunctionalBackward as FunctionalBackward
 from .gradient_rules import drop_gradient_rules as drop_gradient_rules
 from .gradient_rules import is_gradient_rule as is_gradient_rule
 from .loop_reach import reached_after as reached_after
+from .new_nodes import append_call as append_call
 from .options import FunctionalizeOptions as FunctionalizeOptions
 from .options import StepObserver as StepObserver
 from .python_forms import as_kernels_compute as as_kernels_compute

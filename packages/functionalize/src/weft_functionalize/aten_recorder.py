@@ -18,7 +18,6 @@ from ._torch import (
     FakeTensorMode,
     HigherOrderOperator,
     OpOverload,
-    base_name,
     composed_of_others,
     is_list_operator,
     keeping_version,
@@ -29,6 +28,7 @@ from .functional_graph import InputKind, SharedMember
 from .gradient_history import GradientHistory
 from .histories_of_tensors import with_its_history
 from .leaves import begin_history, give_gradients, is_leaf, leaf_for
+from .new_nodes import append_call
 from .options import StepObserver
 from .recorded_inputs import RecordedInput, kind_of
 from .refused_numbers import check_numbers
@@ -485,9 +485,7 @@ class AtenRecorder(DispatchMode):
                 {"dtype": value.dtype, "device": value.device},
             )
             args = args[:1]
-        name = base_name(func) if isinstance(func, OpOverload) else None
-        node = self.graph.create_node("call_function", func, name=name)
-        node.args, node.kwargs = args, kwargs  # given to a new one, torch looks for symbols in them
+        node = append_call(self.graph, func, args, kwargs)
         node.meta["val"] = value
         if self.with_gradients and not self._records_gradients(func):
             node.meta["gradients_disabled"] = True

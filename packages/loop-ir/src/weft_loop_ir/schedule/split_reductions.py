@@ -130,6 +130,9 @@ def _parts(node: LoopNode, limit: int, options: ScheduleOptions, hints: Hints) -
         return None
     results = int(product(tuple(v.size.xreplace(hints) for v in node.loops)))
     elements = int(product(tuple(v.size.xreplace(hints) for v in node.reduction_loops)))
+    most, least = max(options.split_rows, options.split_columns), options.split_column_elements
+    if not 0 < results <= most or elements < min(limit, least):
+        return None  # however it is read
     few, of_columns = options.split_rows, reads_columns(node, also_rows=True)
     if of_columns:
         few, limit = options.split_columns, options.split_column_elements

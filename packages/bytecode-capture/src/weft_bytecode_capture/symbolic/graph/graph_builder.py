@@ -26,6 +26,7 @@ from ..._torch.fakes import (
     UnsupportedFakeTensorException,
     errors_unlogged,
 )
+from ..._torch.new_nodes import append_node
 from ..._torch.symbols import (
     expression_of,
     unbacked_symbols,
@@ -118,6 +119,7 @@ class GraphBuilder:
         self._repeated = RepeatedCalls(self.fake_mode)
         self.graph = torch.fx.Graph()  # a region's while one is evaluated
         self.outermost = self.graph
+        self._names: dict[Any, str] = {}  # of nodes, by what they call
         self.root = torch.nn.Module()
         self._sources: list[Source] = []
         self._examples: list[Any] = []
@@ -565,8 +567,7 @@ class GraphBuilder:
         keywords: dict[str, Any],
     ) -> torch.fx.Node:
         """A node where the graph stands, with the line that it comes from."""
-        node = self.graph.create_node(kind, target)
-        node.args, node.kwargs = arguments, keywords  # given to a new one, torch looks for symbols
+        node = append_node(self.graph, self._names, kind, target, arguments, keywords)
         evaluator.state.aliases.note_node(node, self.is_in_region)
         if is_data_of(node):
             self.taken_as_data |= storages(node_values(node.all_input_nodes))
