@@ -228,7 +228,9 @@ class Pipeline:
         return [] if self._exact else self._codegens.of_graph(graph_module)
 
     def _inference_graph(self, functional: FunctionalGraph) -> torch.fx.GraphModule:
-        traced = weft_aot_autograd.trace_inference(functional, decompositions=self._decompositions)
+        traced = weft_aot_autograd.trace_inference(
+            functional, decompositions=self._decompositions, reads_inputs_only=True
+        )
         forward = traced.graph_module
         if not self._exact and weft_aot_autograd.forward_in_blocks(
             forward.graph, self._row_block_options()
