@@ -1,5 +1,6 @@
 """The stages after capture, on graphs that torch.fx traced."""
 
+import gc
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ import pytest
 import torch
 import weft
 import weft_functionalize
+from weft.graph_compiler import GraphCompiler
 from weft.pipeline import Pipeline
 from weft_codegen_cpp import CppCodegen
 
@@ -134,3 +136,22 @@ def test_a_graph_that_needs_gradients_is_compiled_with_its_backward(tmp_path: Pa
     (folder,) = tmp_path.iterdir()
     names = {path.name for path in folder.iterdir()}
     assert {"3_joint.py", "3_forward.py", "3_backward.py", "6_generated_backward.cpp"} <= names
+
+
+def test_the_collector_rests_while_a_backward_is_compiled_later(monkeypatch) -> None:
+    collects = []
+    compile_backward = GraphCompiler.compile_backward
+
+    def noted(self: GraphCompiler, *arguments: object) -> object:
+        collects.append(gc.isenabled())
+        return compile_backward(self, *arguments)
+
+    monkeypatch.setattr(GraphCompiler, "compile_backward", noted)
+    x = torch.randn(5, requires_grad=True)
+    first, _ = weft.compile(lambda x: (x.sin(), x.exp()))(x)
+    collects.clear()
+    assert gc.isenabled()
+    first.sum().backward()  # of one result
+    torch.testing.assert_close(x.grad, x.cos())
+    assert collects == [False]
+    assert gc.isenabled()
