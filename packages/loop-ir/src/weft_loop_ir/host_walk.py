@@ -107,7 +107,7 @@ class HostWalk(StepVisitor[None]):
                 self.other(item)
         self.last_uses = last_uses(schedule)
         self.held: dict[str, int] = {}  # with how many were held before each
-        self._ends: list[tuple[int, int, str]] = []  # of these, a heap, by their last uses
+        self._ends: list[tuple[float, int, str]] = []  # of these, a heap, by their last uses
         self._holds = 0
         self.number = 0
         self.depth = 0
