@@ -142,6 +142,7 @@ class TritonCodegen(Codegen):
         return LoweringOptions(
             scans=True,
             selects_through_views=True,
+            widened_instructions=24,
             inlined_vectors=1 << 10,
             inlined_columns=8,
             inlined_terms=3,

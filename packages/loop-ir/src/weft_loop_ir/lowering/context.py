@@ -51,6 +51,7 @@ class LoweringOptions:
     ``max_reads``: likewise when it would read more than so many buffers.
     ``shared_instructions``: one that has several users is when it costs more than so many instructions, or
     contains a costly operation.
+    ``widened_instructions``: the former, where memory holds fewer bytes of what it is made of.
     ``shared_reads``: likewise when it costs more than so many reads.
     ``round_low_precision``: keep eager's rounding to float16 and bfloat16 after every operator; without it a
     chain of operators rounds once.
@@ -73,6 +74,7 @@ class LoweringOptions:
     max_instructions: int = 96
     max_reads: int = 12
     shared_instructions: int = 6
+    widened_instructions: int = 6
     shared_reads: int = 1
     round_low_precision: bool = True
     max_lazy_concatenation: int = 3

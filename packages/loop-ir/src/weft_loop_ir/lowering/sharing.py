@@ -30,10 +30,11 @@ def realize_if_shared(
     if context.inlines or result.storage.is_realized or len(node.users) < 2:
         return
     reads = [name for name in cost.reads if _is_large_beside(context, name, result)]
+    read = sum(context.buffers[name].layout.dtype.itemsize for name in reads)
+    is_widened = read < result.dtype.itemsize
+    limit = options.widened_instructions if is_widened else options.shared_instructions
     if (
-        cost.costly
-        or cost.instructions > options.shared_instructions
-        or len(reads) > options.shared_reads
+        cost.costly or cost.instructions > limit or len(reads) > options.shared_reads
     ) and not _realize_narrower(context, values, node, result):
         context.realize(result)
 
