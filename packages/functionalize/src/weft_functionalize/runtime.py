@@ -557,11 +557,17 @@ def _read_otherwise(
     offset: int,
 ) -> torch.Tensor:
     """A view of ``base``'s storage as another dtype, or with its values conjugated or negated."""
-    start = _start(base, reading, offset)
+    start, negative = _start(base, reading, offset), reading.is_negative
+    if (
+        reading.dtype != base.dtype
+    ):  # torch views as another dtype what is neither conjugated nor negated
+        base = base.conj() if base.is_conj() else base
+        if base.is_neg():
+            base, negative = lazily_negated(base), not negative
     made = torch.as_strided(_storage_as(base, reading.dtype), size, stride, start)
     if reading.is_conjugate:
         made = made.conj()
-    return lazily_negated(made) if reading.is_negative else made
+    return lazily_negated(made) if negative else made
 
 
 def _start(base: torch.Tensor, reading: Reading | None, offset: int) -> int:
