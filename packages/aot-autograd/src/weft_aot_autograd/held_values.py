@@ -85,6 +85,6 @@ def _raise(ctx: Any, error: str, written: set[tuple[bool, int]]) -> None:
     key = min(written)
     if key in ctx.watched:
         watched: _Watch = ctx.watched[key]
-        raise written_over(watched.shape, watched.value._version, watched.version)
+        raise written_over(watched.value, watched.shape, watched.value._version, watched.version)
     position = ctx.plan.position_kept[key[1]]
     check_version(ctx.kept[position], ctx.versions[position])

@@ -172,12 +172,26 @@ def is_unchanged(value: Any, expected: int) -> bool:
 def check_version(value: Any, expected: int) -> None:
     """Raise eager's error for a tensor that was written to."""
     if not is_unchanged(value, expected):
-        raise written_over(value.shape, version_of(value), expected)
+        raise written_over(value, value.shape, version_of(value), expected)
 
 
-def written_over(shape: Sequence[int], version: int, expected: int) -> RuntimeError:
-    """Eager's error for a tensor of this shape that is at another version than backward expects."""
+def written_over(
+    tensor: torch.Tensor, shape: Sequence[int], version: int, expected: int
+) -> RuntimeError:
+    """Eager's error for what had this shape, and is at another version than backward expects."""
+    hint = _AFTER_ANOMALY if torch.is_anomaly_enabled() else _ENABLE_ANOMALY
     return RuntimeError(
         "one of the variables needed for gradient computation has been modified by an inplace "
-        f"operation: {tuple(shape)} is at version {version}; expected {expected}"
+        f"operation: [{tensor.type()} {list(shape)}] is at version {version}; expected version "
+        f"{expected} instead. Hint: {hint}"
     )
+
+
+_ENABLE_ANOMALY = (
+    "enable anomaly detection to find the operation that failed to compute its gradient, with "
+    "torch.autograd.set_detect_anomaly(True, check_nan=False)."
+)
+_AFTER_ANOMALY = (
+    "the backtrace further above shows the operation that failed to compute its gradient. "
+    "The variable in question was changed in there or anywhere later. Good luck!"
+)
