@@ -64,6 +64,17 @@ def _is_answer(value: Any) -> bool:
     return value is not None and not isinstance(value, (torch.Tensor, *symbolic))
 
 
+def gradient_of(evaluator: Evaluator, source: Source, tensor: torch.Tensor) -> torch.Tensor | None:
+    """What ``tensor.grad`` is.
+
+    :raises Unsupported: reading it gives a warning, each time and for the line that does.
+    """
+    guard_leaf(evaluator, source, tensor)
+    if tensor.requires_grad and not (tensor.is_leaf or tensor.retains_grad):
+        raise Unsupported("attribute of a tensor", "grad of a tensor that is not a leaf")
+    return tensor.grad
+
+
 def guard_leaf(evaluator: Evaluator, source: Source, tensor: torch.Tensor) -> None:
     """Guard whether a tensor from outside that has gradients is a leaf of autograd's graph.
 

@@ -47,6 +47,7 @@ from .fake_corrections import (
 )
 from .kernel_strides import may_have_other_strides, with_kernel_strides
 from .known_results import KnownResult, key_text
+from .operator_warnings import WARN_OF_TOO_FEW, warn_of_too_few
 from .storages import leaves, storages
 from .symbolic_results import (
     PLAIN,
@@ -133,6 +134,8 @@ class RememberingFakeMode(FakeModeOnDemand):
             literal = self.fake_of_literal(args[0])
             if literal is not None:
                 return literal
+        if func in WARN_OF_TOO_FEW:
+            warn_of_too_few(func, args, kwargs)
         key = None if kind is None else self._key(kind, by_element, func, args, kwargs)
         if kind is None or key is None:
             return self._dispatch_varying(kind, func, types, args, kwargs)

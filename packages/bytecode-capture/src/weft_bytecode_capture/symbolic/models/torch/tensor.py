@@ -19,7 +19,7 @@ from ...._torch.transforms import is_of_level
 from ....frame.emitter import Emitter
 from ....sources import ConvertedSource, plain_tensor
 from ....unsupported import OPERATOR_REJECTS, Unsupported
-from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, guard_leaf, guard_offset
+from ...graph.answers import HELD_ATTRIBUTES, HELD_METHODS, gradient_of, guard_leaf, guard_offset
 from ...graph.histories import raise_for_view, with_history
 from ...graph.known_contents import known_contents
 from ...protocol import Evaluator
@@ -298,7 +298,7 @@ class TensorVariable(WithAttributes):
             if not self._held_attribute(evaluator, "is_leaf"):
                 return ConstantVariable(None)
             raise Unsupported("attribute of a tensor", f"{self!r}.grad")
-        value = evaluator.builder.value_of(self).grad
+        value = gradient_of(evaluator, self.source, evaluator.builder.value_of(self))
         return evaluator.builder.wrap(value, AttributeSource(self.source, "grad"))
 
     def hashed_key(self, evaluator: Evaluator) -> HashedKey:
