@@ -381,6 +381,23 @@ def test_autograd_refuses_of_a_view_what_it_does_in_eager(
     assert seen(weft.compile(program), make) == seen(program, make)
 
 
+@pytest.mark.parametrize(
+    ("view", "use"),
+    [
+        (row_without, write_detached),
+        (part_of_a_row, write_detached),
+        (base_written, detach_in_place),
+    ],
+)
+def test_what_a_detached_view_is_written_to(
+    view: Callable[..., torch.Tensor], use: Callable[..., Any]
+) -> None:
+    def program(w: torch.Tensor) -> Any:
+        return use(view(w), w)
+
+    assert seen(weft.compile(program), leaf) == seen(program, leaf)
+
+
 def last_row(x: torch.Tensor) -> torch.Tensor:
     with torch.no_grad():
         for element in x:

@@ -66,9 +66,28 @@ def flat_example(
 
 
 def _member_of(position: int, value: torch.Tensor, records_gradients: bool) -> SharedMember:
-    unrecorded = records_gradients and is_unrecorded_view(value)
+    unrecorded = records_gradients and _is_unrecorded(value)
     place = tuple(value.shape), tuple(value.stride()), int(value.storage_offset())
     return SharedMember(position, *place, unrecorded)
+
+
+def _is_unrecorded(value: torch.Tensor) -> bool:
+    """Whether the graph is given a view that was made without gradients; capture has written to ``value``.
+
+    Autograd refuses to say what such a view is computed from behind a write to its memory.
+    """
+    try:
+        return is_unrecorded_view(value)
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _MADE_WITHOUT_GRADIENTS):
+            raise
+        return True
+
+
+_MADE_WITHOUT_GRADIENTS = (
+    "A view was created in no_grad mode",
+    "A view was created in inference mode",
+)
 
 
 def flat_view(first: torch.Tensor, members: Sequence[SharedMember]) -> torch.Tensor:

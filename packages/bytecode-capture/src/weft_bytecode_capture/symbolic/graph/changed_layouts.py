@@ -97,9 +97,9 @@ def _is_computed(tensor: Variable | None, evaluator: Evaluator) -> TypeGuard[Ten
     is_regional = tensor.is_regional or tensor.element is not None
     if is_regional or any(tensor.fake is known for _, _, known in evaluator.graph.given):
         return False
-    if tensor.fake.grad_fn is None or evaluator.graph.hooks.are_on(tensor):
+    if tensor.fake._is_view():  # autograd may refuse to say what one is computed from
         return False
-    return not tensor.fake._is_view()
+    return tensor.fake.grad_fn is not None and not evaluator.graph.hooks.are_on(tensor)
 
 
 def _require_alone(evaluator: Evaluator, name: str, fake: torch.Tensor) -> None:
