@@ -133,7 +133,6 @@ class FailingProgram:
     def __init__(self, program: Any, error: Exception) -> None:
         self._program = program
         self._error = error
-        self.entry = self.__call__  # what calls that need nothing around the program call
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._program, name)

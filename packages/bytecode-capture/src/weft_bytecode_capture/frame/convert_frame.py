@@ -413,8 +413,7 @@ class _Conversion:
                 compiled,
                 self._converter._resume_functions,
                 run_as_written(
-                    None if result.expects_errors else self._converter._on_error,
-                    self._location_text(),
+                    self._converter._on_error, result.expected_errors, self._location_text()
                 ),
             )
         except Unsupported as error:

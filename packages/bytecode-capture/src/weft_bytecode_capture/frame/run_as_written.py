@@ -28,13 +28,17 @@ class GraphRaisedError(Exception):
 
 
 def run_as_written(
-    on_error: Callable[[Exception, str], None] | None, location: str
+    on_error: Callable[[Exception, str], None] | None,
+    expected: tuple[type[Exception], ...],
+    location: str,
 ) -> Callable[..., Any]:
     """What a frame calls with its graph's error, its function and arguments, and what it has drawn.
 
     ``on_error(error, location)`` is told of errors that the program does not raise, where it is not None; but
-    not of memory that is not to be had, since eager may need less, nor of a call that a graph is not for.
+    not of those that are ``expected`` of the graph, of memory that is not to be had, since eager may need
+    less, nor of a call that a graph is not for.
     """
+    none_of_faults = (RunsAsWritten, *expected)
 
     def run(
         error: BaseException,
@@ -52,7 +56,7 @@ def run_as_written(
         for taken in drawn[-1:]:
             taken.take_back()
         result = function(*positional, *rest, **only_keyword, **named)
-        if on_error is not None and not (isinstance(error, RunsAsWritten) or _wants_memory(error)):
+        if on_error is not None and not (isinstance(error, none_of_faults) or _wants_memory(error)):
             raised = GraphRaisedError(f"the program raises nothing, its graph {error!r}")
             raised.__cause__ = error
             on_error(raised, location)

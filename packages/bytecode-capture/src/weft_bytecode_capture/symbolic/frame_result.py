@@ -102,8 +102,8 @@ class FrameResult:
     assumed: tuple[tuple[types.CodeType, int], ...] = ()
     """Places of decisions on data that fall as in this call, which the graph checks."""
 
-    expects_errors: bool = False
-    """Whether the graph may raise where the frame, run as it was written, gives a result.
+    expected_errors: tuple[type[Exception], ...] = ()
+    """What the graph may raise where the frame, run as it was written, gives a result.
 
     It checks what data says, or the program handles exceptions.
     """

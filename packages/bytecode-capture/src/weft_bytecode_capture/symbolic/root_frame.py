@@ -62,6 +62,8 @@ _NOT_CAPTURED = (
     | inspect.CO_ITERABLE_COROUTINE
 )
 _MAXIMAL_RESTARTS = 64
+_OF_CHECKS = (ArithmeticError, IndexError, RuntimeError, ValueError)
+"""What a graph raises where data is not as it relies on."""
 
 
 class _Broken(Exception):
@@ -317,7 +319,7 @@ class _Capture:
             state.shapes,
             state.release,
             assumed=tuple(state.assumed),
-            expects_errors=self._expects_errors(),
+            expected_errors=self._expected_errors(),
             drawn=state.drawn,
             has_tensors=state.graph.has_tensors(),
             marked_inputs=state.graph.marked_inputs.positions(state.graph.graph),
@@ -439,12 +441,14 @@ class _Capture:
             if fake.requires_grad and version_of(fake) != version:
                 yield node
 
-    def _expects_errors(self) -> bool:
+    def _expected_errors(self) -> tuple[type[Exception], ...]:
         graph = self.state.graph
-        return graph.in_handled_code or any(
-            "data_dependent" in node.meta or node.target is torch._check
-            for node in graph.graph.nodes
+        if graph.in_handled_code:
+            return (Exception,)
+        may_check = (
+            "data_dependent" in n.meta or n.target is torch._check for n in graph.graph.nodes
         )
+        return _OF_CHECKS if any(may_check) else ()
 
     def _recovery(self) -> Recovery | None:
         """What to put back for the frame to run as written, where anyone could tell that it did not."""
