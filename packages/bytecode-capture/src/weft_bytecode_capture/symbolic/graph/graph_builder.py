@@ -70,6 +70,7 @@ from .new_leaves import NewLeaves
 from .node_calls import run_call
 from .operator_warnings import note_warnings, warnings_of_python
 from .optional_gradients import OptionalGradients
+from .out_tensors import OutTensors
 from .placeholder_names import free_name, readable_name
 from .present_values import PresentValues
 from .purity import is_data_of, is_idle
@@ -458,8 +459,7 @@ class GraphBuilder:
         self.modes.before_operator()
         self.library_settings.before_operator(target, (fakes, fake_keywords))
         checks = CallChecks(self)
-        outs = _out_tensors(fake_keywords)
-        sizes = [out.shape for out in outs]
+        outs = OutTensors(fake_keywords)
         guard_absolute_place(evaluator, target, fakes, fake_keywords)
         operands = _tensors((fakes, fake_keywords)) if self.is_in_region else ()
         histories = self.optional_gradients.before_write(operands)
@@ -467,8 +467,8 @@ class GraphBuilder:
         self.optional_gradients.after_write(histories, self.graph)
         require_held(target, value)
         self.shapes.require_shallow(leaves(value))
-        if sizes != [out.shape for out in outs]:
-            raise Unsupported("storage of a tensor", f"out= that {target} resizes")
+        if not self.transforms.active:
+            outs.require_written(target)
         require_dense(target, (value, *fakes, *fake_keywords.values()))
         evaluator.note_handlers()
         self.shapes.note_relations()
@@ -588,12 +588,6 @@ class GraphBuilder:
                 continue
             if any(symbol in self.shapes.data for symbol in unbacked_symbols(value)):
                 raise Unsupported("symbolic number in a region", repr(argument))
-
-
-def _out_tensors(keywords: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that a call is to write its results to."""
-    out = keywords.get("out")
-    return [out] if isinstance(out, torch.Tensor) else list(out or ())
 
 
 def _tensors(arguments: Any) -> list[torch.Tensor]:
