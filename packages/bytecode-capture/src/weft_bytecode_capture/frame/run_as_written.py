@@ -38,7 +38,7 @@ def run_as_written(
     not of those that are ``expected`` of the graph, of memory that is not to be had, since eager may need
     less, nor of a call that a graph is not for.
     """
-    none_of_faults = (RunsAsWritten, *expected)
+    none_of_faults: tuple[type[Exception], ...] = (RunsAsWritten, *expected)
 
     def run(
         error: BaseException,
