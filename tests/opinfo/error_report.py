@@ -27,6 +27,8 @@ from tests.opinfo.sweeps import command
 
 IN_PLACE = ".in place"
 DTYPES = (torch.float32, torch.int64)
+UNSAFE = frozenset({"linalg.eigvals", "lu_unpack"})
+"""Operators whose own kernels end the process for a changed sample, without a compiler."""
 
 
 def error_cases() -> Iterator[Case]:
@@ -34,7 +36,7 @@ def error_cases() -> Iterator[Case]:
     for name, op in operator_names().items():
         supported = op.supported_dtypes("cpu")
         dtype = next((dtype for dtype in DTYPES if dtype in supported), None)
-        if dtype is None or op.name in UNDEFINED:
+        if dtype is None or op.name in UNDEFINED | UNSAFE:
             continue
         for dynamic in (False, True):
             yield Case(name, dtype, dynamic)
