@@ -85,8 +85,10 @@ def _is_unrecorded(value: torch.Tensor) -> bool:
 
 
 _MADE_WITHOUT_GRADIENTS = (
-    "A view was created in no_grad mode",
-    "A view was created in inference mode",
+    "view was created in no_grad mode",
+    "view was created in inference mode",
+    "view which was created in no_grad mode",
+    "view which was created in inference mode",
 )
 
 
