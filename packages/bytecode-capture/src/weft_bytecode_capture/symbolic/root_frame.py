@@ -122,23 +122,23 @@ def _until_it_ends(
             return skip
         except Unsupported as error:
             restarts += 1
-            ended = capture.before_draws(error)
-            wider = _with_more_evaluated(options, ended.kind, capture.evaluator.graph)
+            error = capture.before_draws(error)  # no other name, which would keep frames alive
+            wider = _with_more_evaluated(options, error.kind, capture.evaluator.graph)
             if wider is not None:
                 options = wider
                 capture.state.release()
                 continue
-            if isinstance(ended, BreakEarlier) and ended.position not in breaks:
-                capture.evaluator.index = ended.position
+            if isinstance(error, BreakEarlier) and error.position not in breaks:
+                capture.evaluator.index = error.position
             position = capture.evaluator.index
-            if isinstance(ended, BreakForHistory):
+            if isinstance(error, BreakForHistory):
                 inlined = capture.evaluator.graph.inlined_at.get(position, {}).values()
                 separate_in[position] = separate_in.get(position, frozenset()).union(inlined)
             found = breaks.get(position)
             if found is not None:
                 capture.state.release()
-                return Skip(f"the state at a graph break cannot be rebuilt: {ended}", True, found)
-            breaks[position] = found = capture.graph_break(ended)
+                return Skip(f"the state at a graph break cannot be rebuilt: {error}", True, found)
+            breaks[position] = found = capture.graph_break(error)
             capture.state.release()
             if options.fullgraph:  # an error, which what has to end the graph earlier would hide
                 return Skip("it breaks", False, found)
