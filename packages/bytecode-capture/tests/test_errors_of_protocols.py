@@ -119,16 +119,6 @@ OF_OTHERS = [
 ]  # fmt: skip
 
 
-def test_results_of_another_class():
-    def program(x):
-        out = []
-        for function in OF_OTHERS:
-            attempt(out, function)
-        return x, out
-
-    check(program, [(torch.ones(2),)])
-
-
 GETTERS = [
     lambda: operator.attrgetter(), lambda: operator.attrgetter(2), lambda: operator.attrgetter("a", 2),
     lambda: operator.itemgetter(), lambda: operator.methodcaller(), lambda: operator.methodcaller(12),
@@ -142,10 +132,11 @@ GETTERS = [
 ]  # fmt: skip
 
 
-def test_getters():
+@pytest.mark.parametrize("functions", [OF_OTHERS, GETTERS], ids=["of another class", "getters"])
+def test_results(functions):
     def program(x):
         out = []
-        for function in GETTERS:
+        for function in functions:
             attempt(out, function)
         return x, out
 

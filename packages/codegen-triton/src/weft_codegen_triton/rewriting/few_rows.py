@@ -63,28 +63,29 @@ class RowSums:
 def sum_few_rows(graph: torch.fx.Graph, gpu: Gpu) -> None:
     """Have those sums of ``graph`` at indexed places made by reductions that take less time so."""
     for node in graph.find_nodes(op="call_function", target=aten.index_put.default):
-        sums = _row_sums(node)
+        is_quick = node.meta["val"].dtype in ADDED_ATOMICALLY
+        if is_quick and not torch.are_deterministic_algorithms_enabled():
+            continue
+        sums = row_sums(node)
         if sums is not None and _pays(sums, gpu):
             _rewrite(sums)
 
 
-def _row_sums(node: Node) -> RowSums | None:
+def row_sums(node: Node) -> RowSums | None:
+    """What an ``index_put`` sums up in rows of a table; None where it sums up nothing, or in other places."""
     table, indices, values = node.args[:3]
     accumulates = node.args[3] if len(node.args) > 3 else node.kwargs.get("accumulate")
-    dtype = node.meta["val"].dtype
-    is_ordered = torch.are_deterministic_algorithms_enabled()
-    if not accumulates or (dtype in ADDED_ATOMICALLY and not is_ordered):
+    if not accumulates:
         return None
     assert isinstance(indices, list | tuple) and isinstance(table, Node)
     assert isinstance(values, Node)
     places = indices[0]
     if not isinstance(places, Node) or any(index is not None for index in indices[1:]):
         return None
-    return RowSums(node, places, values, None if is_zero(table) else table)
+    return RowSums(node, places, values, None if _is_zero(table) else table)
 
 
-def is_zero(node: Node) -> bool:
-    """Whether a node makes zeros."""
+def _is_zero(node: Node) -> bool:
     is_full = node.target is aten.full.default and bool(node.args[1] == 0)
     return is_full or node.target in (aten.zeros.default, aten.new_zeros.default)
 

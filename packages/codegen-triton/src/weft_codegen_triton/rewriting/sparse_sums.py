@@ -17,7 +17,7 @@ from weft_loop_ir.ops import HALVES
 from weft_loop_ir.rewriting.fakes import call_before, insert_call, is_static, replace
 
 from weft_codegen_triton.gpu import GRAPH_LAUNCH, Gpu
-from weft_codegen_triton.rewriting.few_rows import is_zero
+from weft_codegen_triton.rewriting.few_rows import row_sums
 
 aten = torch.ops.aten
 
@@ -46,20 +46,14 @@ def sum_sparse_rows(graph: torch.fx.Graph, gpu: Gpu) -> None:
 
 
 def _sparse_sums(node: Node) -> SparseSums | None:
-    table, indices, values = node.args[:3]
-    accumulates = node.args[3] if len(node.args) > 3 else node.kwargs.get("accumulate")
-    if not accumulates or torch.are_deterministic_algorithms_enabled():
-        return None
-    assert isinstance(indices, list | tuple) and isinstance(table, Node)
-    assert isinstance(values, Node)
-    places = indices[0]
-    if not isinstance(places, Node) or any(index is not None for index in indices[1:]):
+    sums = row_sums(node)
+    if sums is None or sums.table is not None or torch.are_deterministic_algorithms_enabled():
         return None
     result = next(iter(node.users), node)
     is_rounded = len(node.users) == 1 and result.target is aten._to_copy.default
-    if node.meta["val"].dtype is not torch.float32 or not is_rounded or not is_zero(table):
+    if node.meta["val"].dtype is not torch.float32 or not is_rounded:
         return None
-    return SparseSums(node, result, places, values)
+    return SparseSums(node, result, sums.places, sums.values)
 
 
 def _pays(sums: SparseSums, gpu: Gpu) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ...unsupported import Unsupported
-from .storages import version_of
+from .storages import UNCOUNTED, version_of
 
 
 class OutTensors:
@@ -26,7 +26,7 @@ class OutTensors:
         for tensor, (shape, version) in zip(self._tensors, self._before, strict=True):
             if tensor.shape != shape:
                 raise Unsupported("storage of a tensor", f"out= that {target} resizes")
-            if not tensor.is_inference() and tensor._version == version:
+            if version_of(tensor) == version != UNCOUNTED:
                 raise Unsupported(
                     "storage of a tensor", f"out= that fakes of {target} do not write"
                 )
