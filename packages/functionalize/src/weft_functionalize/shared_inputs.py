@@ -7,6 +7,7 @@ tensor, a view of the same memory, and writes its new version back to it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -79,17 +80,12 @@ def _is_unrecorded(value: torch.Tensor) -> bool:
     try:
         return is_unrecorded_view(value)
     except RuntimeError as error:
-        if not any(text in str(error) for text in _MADE_WITHOUT_GRADIENTS):
+        if not _MADE_WITHOUT_GRADIENTS.search(str(error)):
             raise
         return True
 
 
-_MADE_WITHOUT_GRADIENTS = (
-    "view was created in no_grad mode",
-    "view was created in inference mode",
-    "view which was created in no_grad mode",
-    "view which was created in inference mode",
-)
+_MADE_WITHOUT_GRADIENTS = re.compile(r"view (which )?was created in (no_grad|inference) mode")
 
 
 def flat_view(first: torch.Tensor, members: Sequence[SharedMember]) -> torch.Tensor:
