@@ -76,10 +76,6 @@ class Variable:
         """The number that operators of torch take it for, if that is another variable."""
         return None
 
-    def builtin_part(self) -> Variable | None:
-        """Of an instance of a class derived from a tuple, list, number or text: what operators read."""
-        return None
-
     def is_none(self) -> bool:
         return self.is_constant() and self.as_constant() is None
 

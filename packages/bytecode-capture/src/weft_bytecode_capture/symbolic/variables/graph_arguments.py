@@ -20,6 +20,7 @@ from ..protocol import Evaluator
 from .base import Variable
 from .builder import is_scalar
 from .constant import ConstantVariable
+from .python_protocols import operand_of
 
 
 def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
@@ -49,9 +50,12 @@ def graph_argument(evaluator: Evaluator, variable: Variable) -> tuple[Any, Any]:
         if is_scalar(value):
             value = _plain_number(value)
         return value, value
-    operand = variable.builtin_part() or variable.as_operand(evaluator)
-    if operand is not None:
+    operand = operand_of(variable)
+    if operand is not variable:
         return graph_argument(evaluator, operand)
+    number = variable.as_operand(evaluator)
+    if number is not None:
+        return graph_argument(evaluator, number)
     plain = without_class(evaluator, variable)
     if plain is not variable:
         return graph_argument(evaluator, plain)
@@ -90,9 +94,9 @@ def given_tensors(evaluator: Evaluator, arguments: Iterable[Variable]) -> dict[i
     """The tensors among the arguments of a call, and in their lists and tuples, by ``id`` of the fake."""
     found: dict[int, Variable] = {}
     for argument in arguments:
-        argument = argument.builtin_part() or argument
-        if isinstance(argument, (TupleVariable, ListVariable)):
-            found.update(given_tensors(evaluator, argument.iterate(evaluator)))
+        held = operand_of(argument)
+        if isinstance(held, (TupleVariable, ListVariable)):
+            found.update(given_tensors(evaluator, held.iterate(evaluator)))
         else:
             plain = without_class(evaluator, argument)
             if isinstance(plain, TensorVariable):

@@ -199,6 +199,20 @@ def storage_of(variable: Variable) -> Variable:
     return getattr(variable, "storage", None) or variable
 
 
+def operand_of(variable: Variable) -> Variable:
+    """What operators read of an instance of a class derived from a tuple, list, number or text; or itself."""
+    storage = storage_of(variable)
+    if storage is variable:
+        return variable
+    kind, own = storage.python_type(), variable.python_type()
+    if kind not in (tuple, list):
+        return storage if kind in (int, float, complex, str) else variable
+    # Functions of torch that are written in Python may ask these.
+    names = ("__iter__", "__getitem__", "__len__")
+    is_plain = all(find_raw(own, name) is find_raw(kind, name) for name in names)
+    return storage if is_plain else variable
+
+
 def owner_of(variable: Variable) -> Variable:
     """The instance whose builtin storage a variable is, or the variable itself."""
     return getattr(variable, "owner", None) or variable

@@ -346,15 +346,6 @@ class UserObjectVariable(InstanceProtocols):
             raise Unsupported("text of an instance", repr(self), "its order is not known")
         return str(text(named))
 
-    def builtin_part(self) -> Variable | None:
-        kind = None if self.storage is None else self.storage.python_type()
-        if kind not in (tuple, list):
-            return self.storage if kind in (int, float, complex, str) else None
-        # Functions of torch that are written in Python may ask these.
-        names = ("__iter__", "__getitem__", "__len__")
-        is_plain = all(find_raw(self.kind, name) is find_raw(kind, name) for name in names)
-        return self.storage if is_plain else None
-
     # Emission.
 
     def emit_mutation(self, emitter: Emitter) -> None:

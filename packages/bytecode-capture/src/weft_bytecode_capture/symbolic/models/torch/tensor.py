@@ -34,7 +34,7 @@ from ...variables.base import Arguments, Keywords, Variable
 from ...variables.constant import OPERATORS, ConstantVariable
 from ...variables.hashing import outside_key
 from ...variables.keys import HashedKey
-from ...variables.python_protocols import no_attribute
+from ...variables.python_protocols import no_attribute, operand_of
 from ..builtins.methods import BuiltinMethodVariable
 from ..containers.sequences import ListVariable, TupleVariable
 from ..numbers.data_numbers import known_truth
@@ -480,7 +480,7 @@ class TensorVariable(WithAttributes):
             found = evaluator.state.overrides.overridden(evaluator, function, pair, {})
             if found is not None:
                 return found
-        operand = other.builtin_part() or other
+        operand = operand_of(other)
         if function is None or not (isinstance(operand, numbers) or operand.is_constant()):
             return None
         return evaluator.graph.call_function(evaluator, function, pair, {})
